@@ -22,7 +22,7 @@ void print(const measuring::MixResult& result) {
         const double settled = kernel.settled ? kernel.settled->count : 0.0;
         if (!kernel.error()) {
             std::printf("%-14s %9.2f %s\n", kernel.name.c_str(), kernel.seconds,
-                        kernel.truth ? "too_short_to_tell" : "no sample inside a run");
+                        kernel.truth ? "unresolved" : "no sample inside a run");
             continue;
         }
         std::printf("%-14s %9.2f %9.1f %12.1f %8.1f %+7.2f%% %8s %12.1f\n", kernel.name.c_str(),

@@ -50,8 +50,8 @@ inline kdvfs::measure::ScopeCounts operator-(kdvfs::measure::ScopeCounts after,
                                              const kdvfs::measure::ScopeCounts& before) {
     after.scopes -= before.scopes;
     after.switches -= before.switches;
-    after.stream_elided -= before.stream_elided;
-    after.device_elided -= before.device_elided;
+    after.stream_redundant -= before.stream_redundant;
+    after.device_redundant -= before.device_redundant;
     after.not_worth_it -= before.not_worth_it;
     after.refused -= before.refused;
     after.kept -= before.kept;

@@ -34,7 +34,8 @@ inline Json to_json(const LiveRun& run, const kdvfs::tune::Cost& baseline) {
     json.update(to_json(run.cost, baseline));
     json["scopes"] = scopes.scopes;
     json["switches"] = scopes.switches;
-    json["elided"] = scopes.stream_elided + scopes.device_elided + scopes.missed + scopes.pending;
+    json["redundant"] =
+        scopes.stream_redundant + scopes.device_redundant + scopes.missed + scopes.pending;
     json["not_worth_it"] =
         scopes.not_worth_it + scopes.overtaken;  // beforehand, or as it turned out
     json["missed"] = scopes.missed;

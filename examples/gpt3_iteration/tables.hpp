@@ -137,7 +137,7 @@ inline void print_costs(const ScopeCosts& costs) {
 inline void print_live(const Outcome& outcome) {
     std::printf(
         "\nLive, each of 897 launches in its FrequencyScope, by switching latency\n"
-        "  latency     time %%  energy %%  scopes = switched + elided + not worth it + "
+        "  latency     time %%  energy %%  scopes = switched + redundant + not worth it + "
         "refused\n");
     for (const LiveRun& run : outcome.live) {
         const auto& scopes = run.report.scopes;
@@ -146,8 +146,8 @@ inline void print_live(const Outcome& outcome) {
                     kdvfs::tune::time_percent(run.cost, outcome.baseline),
                     kdvfs::tune::energy_percent(run.cost, outcome.baseline),
                     std::uintmax_t{scopes.scopes}, std::uintmax_t{scopes.switches},
-                    std::uintmax_t{scopes.stream_elided + scopes.device_elided + scopes.missed +
-                                   scopes.pending},
+                    std::uintmax_t{scopes.stream_redundant + scopes.device_redundant +
+                                   scopes.missed + scopes.pending},
                     std::uintmax_t{scopes.not_worth_it + scopes.overtaken},
                     std::uintmax_t{scopes.refused});
     }

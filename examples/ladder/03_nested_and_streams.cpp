@@ -49,7 +49,7 @@ int main() try {
 
     const auto scopes = gpu.report().scopes;
     std::cout << scopes.scopes << " scopes: " << scopes.switches << " switched the clock, "
-              << scopes.stream_elided << " had their enclosing scope's\n";
+              << scopes.stream_redundant << " had their enclosing scope's\n";
     gpu.close();
     std::cout << "closed: " << to_string(device.read_clock_state().cap) << '\n';
     return 0;

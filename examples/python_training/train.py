@@ -82,7 +82,7 @@ def main() -> None:
             half = "" if energy["joules"] is None else f"{energy['half_width_95']:.1f}"
             print(
                 f"{row['kernel']:<12} {row['calls']:>6} {row['time_s']:>8.3f} {joules:>10} {half:>7} "
-                f"{row['held_core_mhz'] or 0:>6.0f}"
+                f"{row['measured_core_mhz'] or 0:>6.0f}"
             )
 
 

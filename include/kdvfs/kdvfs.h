@@ -82,9 +82,9 @@ kdvfs_status kdvfs_open(const char* vendor, const char* address, const kdvfs_opt
 kdvfs_status kdvfs_measure(const char* vendor, const char* address, const kdvfs_options* options,
                            kdvfs_gpu** gpu);
 /* Opens a GPU by the number that the vendor's runtime gives it in this process
-   (CUDA_VISIBLE_DEVICES renumbers), with its streams: scopes and phases work. "nvidia" needs the
-   driver alone, at run time: libcuda.so.1 compiles the marker kernel. "amd" answers
-   KDVFS_NOT_SUPPORTED. */
+   (CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES renumber), with its streams: scopes and phases
+   work. "nvidia" needs the driver alone, at run time: libcuda.so.1 compiles the marker kernel.
+   "amd" needs libamdhip64, and libhiprtc to compile the marker kernel. */
 kdvfs_status kdvfs_open_device(const char* vendor, int number, const kdvfs_options* options,
                                kdvfs_gpu** gpu);
 /* The same to count its energy; no clock is ever set. */
@@ -332,7 +332,7 @@ typedef struct kdvfs_pipeline_options {
     double planning_s;        /* for which ranks wait while rank 0 plans, once */
     const kdvfs_ranks* ranks; /* NULL: files in `folder` */
     const char* folder;       /* that all ranks see; NULL: one rank */
-    const char* job;          /* sets runs in `folder` apart: another name for each run */
+    const char* job;          /* sets runs in `folder` at the same time apart */
     uint32_t rank;            /* where ranks exchange files: of this process, and of all */
     uint32_t rank_count;
 } kdvfs_pipeline_options;

@@ -23,7 +23,7 @@
 namespace kdvfs::inline v0_3::measure {
 
 /// An energy with its 95 % interval, joules +- half_width; or, where the samples do not say, not a
-/// number at all: `resolved` is false, `joules` is 0, and reports print "too_short_to_tell".
+/// number at all: `resolved` is false, `joules` is 0, and reports print "unresolved".
 struct EnergyEstimate {
     Joules joules;
     Joules half_width;
@@ -192,20 +192,20 @@ struct AttributionFit {
 /// What became of the scopes: each is in exactly one of the counts from `switches` to `followed`.
 struct ScopeCounts {
     std::uint64_t scopes = 0;
-    std::uint64_t switches = 0;       ///< the device was changed for them
-    std::uint64_t stream_elided = 0;  ///< an enclosing scope had the same request
-    std::uint64_t device_elided = 0;  ///< the verified state already held
-    std::uint64_t not_worth_it = 0;   ///< the gate refused: see each kernel's `scopes.gate`
-    std::uint64_t missed = 0;         ///< over between two looks of the listener
-    std::uint64_t overtaken = 0;      ///< over before their turn came
-    std::uint64_t pending = 0;        ///< not yet reached by their stream, or under way
-    std::uint64_t refused = 0;        ///< the controller is disarmed
-    std::uint64_t kept = 0;           ///< `KeepClock`
-    std::uint64_t captured = 0;       ///< recorded into a graph; its replays are not counted
-    std::uint64_t measured = 0;       ///< of a GPU that is measured only
-    std::uint64_t followed = 0;       ///< between two boundaries of a plan that is followed
-    std::uint64_t unmetered = 0;      ///< of all scopes, those without an interval
-    std::uint64_t writes = 0;         ///< clock points written to the device
+    std::uint64_t switches = 0;          ///< the device was changed for them
+    std::uint64_t stream_redundant = 0;  ///< an enclosing scope had the same request
+    std::uint64_t device_redundant = 0;  ///< the verified state already held
+    std::uint64_t not_worth_it = 0;      ///< the gate refused: see each kernel's `scopes.gate`
+    std::uint64_t missed = 0;            ///< over between two looks of the listener
+    std::uint64_t overtaken = 0;         ///< over before their turn came
+    std::uint64_t pending = 0;           ///< not yet reached by their stream, or under way
+    std::uint64_t refused = 0;           ///< the controller is disarmed
+    std::uint64_t kept = 0;              ///< `KeepClock`
+    std::uint64_t captured = 0;          ///< recorded into a graph; its replays are not counted
+    std::uint64_t measured = 0;          ///< of a GPU that is measured only
+    std::uint64_t followed = 0;          ///< between two boundaries of a plan that is followed
+    std::uint64_t unmetered = 0;         ///< of all scopes, those without an interval
+    std::uint64_t writes = 0;            ///< clock points written to the device
 };
 
 /// How well a plan of segments was followed. Times are those of the plan's own figures.
@@ -254,7 +254,7 @@ struct Report {
     std::vector<std::string> notes;            ///< sentences a reader must not miss
 };
 
-/// "12.3 J +- 0.4", or "too_short_to_tell".
+/// "12.3 J +- 0.4", or "unresolved".
 KDVFS_INLINE std::string to_string(const EnergyEstimate& energy);
 
 /// A plain, aligned table. Simulated joules are called simulated in the heading.

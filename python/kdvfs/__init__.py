@@ -270,7 +270,7 @@ class Gpu:
                     "time_s": row["time_s"],
                     "energy_j": row["energy"]["joules"],
                     "half_width_95_j": row["energy"]["half_width_95"],
-                    "core_mhz": row["held_core_mhz"],
+                    "core_mhz": row["measured_core_mhz"],
                 }
                 for row in self.report()["rows"]
             ]

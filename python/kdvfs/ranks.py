@@ -28,7 +28,7 @@ _instances = itertools.count()
 
 
 def _silent(ranks: List[int], seconds: float) -> Error:
-    names = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
+    names = ", ".join(map(str, ranks[:16])) + (" and others" if len(ranks) > 16 else "")
     return Error(
         7,
         f"cannot agree with the other ranks: rank{'' if len(ranks) == 1 else 's'} {names} sent nothing for "
@@ -169,6 +169,8 @@ class Ranks:
             kept = json.loads(sent)["value"]
             return {"broadcast": kept, "barrier": None}.get(call, [kept])
         try:
+            if self._round == 0 and hasattr(self._store, "join"):
+                timeout -= self._store.join(self.rank, self.size, timeout)
             answer = self._collect(call, sent, timeout) if self.rank == 0 else self._ask(sent, timeout)
             if "error" in answer:
                 raise Error(*answer["error"])
@@ -186,8 +188,7 @@ class Ranks:
         self._call("set", self._key(number, self.rank), sent)
         answer = self._key(number, "answer")
         if not self._wait([answer], timeout):
-            silent = [rank for rank in range(self.size) if not self._there(self._key(number, rank))]
-            raise _silent(silent or [0], timeout)
+            raise _silent([0], timeout)
         return json.loads(self._call("get", answer))
 
     def _collect(self, call: str, sent: str, timeout: float) -> Dict[str, Any]:
@@ -200,9 +201,8 @@ class Ranks:
             messages = [json.loads(sent)] + [json.loads(self._call("get", key)) for key in keys]
             answer = self._answer(call, messages)
         else:
-            silent = [rank for rank, key in enumerate(keys, 1) if not self._there(key)]
-            error = _silent(silent or [0], timeout)
-            answer = {"error": [7, str(error)]}
+            missing = (rank for rank, key in enumerate(keys, 1) if not self._there(key))
+            answer = {"error": [7, str(_silent(list(itertools.islice(missing, 17)), timeout))]}
         short = {"value": None} if call in ("gather", "barrier") and "error" not in answer else answer
         self._call("set", self._key(number, "answer"), json.dumps(short))
         # All have taken the answer before, or they would not have sent this.
@@ -271,8 +271,9 @@ class Ranks:
 class FolderStore:
     """A store in a folder that all ranks see, such as one on a shared file system: for jobs without PyTorch.
 
-    `job` sets runs apart; without it the scheduler's number of the job and of its restart is taken. The
-    folder is made for its user alone; one of another owner, or one that others may write, is refused.
+    `job` sets runs at the same time apart; without it the scheduler's number of the job and of its restart is
+    taken. The folder is made for its user alone; one of another owner, or one that others may write, is refused.
+    Values that an earlier run has left are not read.
     """
 
     def __init__(self, folder: Union[str, "os.PathLike[str]"], job: Optional[str] = None) -> None:
@@ -281,6 +282,7 @@ class FolderStore:
         if not re.fullmatch(r"[\w.-]{1,100}", job) or job.startswith("."):
             raise Error(1, f"cannot name a job {job!r}; use letters, digits, '_', '-' and '.'")
         self._folder = Path(folder) / f"kdvfs-{job}"
+        self._run = ""  # begins the names of its files
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = os.lstat(self._folder)
@@ -301,12 +303,59 @@ class FolderStore:
                 return re.sub(r"[^\w.-]", "_", ".".join(os.environ.get(name, "0") for name in names))
         raise Error(
             1,
-            "cannot tell this job from others: no scheduler's number of it is set; "
-            "give FolderStore job=, another for each run",
+            "cannot distinguish this job from others: no scheduler's number of it is set; "
+            "give FolderStore job=, such as the name of the experiment",
         )
 
     def _file(self, key: str) -> Path:
-        return self._folder / key.replace("/", "-")
+        return self._folder / (self._run + key.replace("/", "-"))
+
+    def join(self, rank: int, size: int, timeout: float) -> float:
+        """Agrees with the other ranks on a name of this run; `Ranks` calls it. Returns the seconds it took.
+
+        Rank 0 takes a random name and removes other files. The others take only an answer that has a random token
+        of their own, so none of an earlier run.
+        """
+        if self._run:
+            return 0.0
+        begin, token = time.monotonic(), os.urandom(8).hex()
+        silent = self._begin_run(token, size, timeout) if rank == 0 else self._find_run(token, rank, timeout)
+        if silent:
+            raise _silent(silent, timeout)
+        return time.monotonic() - begin
+
+    def _begin_run(self, token: str, size: int, timeout: float) -> List[int]:
+        self.set("run", token)
+        self._run = token + "-"
+        for file in self._folder.iterdir():
+            if file.name != "run" and not file.name.startswith((".", self._run)):
+                file.unlink(missing_ok=True)
+        keys = [f"join/{rank}" for rank in range(1, size)]
+        try:
+            self.wait(keys, datetime.timedelta(seconds=0.9 * timeout))
+        except RuntimeError:
+            pass
+        silent = [rank for rank, key in enumerate(keys, 1) if not self.check([key])]
+        tokens = [self.get(key).decode() for rank, key in enumerate(keys, 1) if rank not in silent]
+        self.set("join/answer", json.dumps({"tokens": tokens, "silent": silent}))
+        return silent
+
+    def _find_run(self, token: str, rank: int, timeout: float) -> List[int]:
+        end, pause, found = time.monotonic() + timeout, 0.0005, b""
+        while time.monotonic() < end:
+            try:
+                run = (self._folder / "run").read_bytes()
+                if run != found:
+                    self._run, found = run.decode() + "-", run
+                    self.set(f"join/{rank}", token)
+                answer = json.loads(self.get("join/answer"))
+                if token in answer["tokens"]:
+                    return answer["silent"]
+            except FileNotFoundError:  # not yet, or no longer
+                pass
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        return [0]
 
     def set(self, key: str, value: Union[str, bytes]) -> None:
         """Stores a value; readers see all of it or none."""

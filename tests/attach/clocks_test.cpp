@@ -130,7 +130,7 @@ void write_case(const std::string& path, int microbatches) {
         {"microbatches", microbatches}, {"blocking_power_w", 50}, {"profiles", json::array()}};
     for (int stage = 0; stage < 2; ++stage)
         for (const bool forward : {true, false}) {
-            const int fastest = stage == 0 ? 1980 : forward ? 1500 : 1000;
+            const int fastest = stage == 0 ? 1500 : forward ? 1500 : 1000;
             pipeline["profiles"].push_back({{"stage", stage},
                                             {"op", forward ? "forward" : "backward"},
                                             {"points", {{fastest, 0.1, 30}, {210, 0.3, 20}}}});
@@ -202,6 +202,59 @@ TEST_F(AttachedPipeline, WithoutACaseStartsNoProgram) {
     const Outcome late = run_stage({"--latency", "soon"});
     EXPECT_EQ(late.exit_code(), 1);
     EXPECT_NE(late.err.find("give a time such as 10ms"), std::string::npos) << late.err;
+}
+
+/// Ranks that a launcher starts below `kdvfs run`, each with a board of its own.
+class UnderTorchrun : public Attach {
+protected:
+    Outcome run_ranks(std::vector<std::string> options, int ranks, int iterations) {
+        return run(
+            options,
+            {"python3", TORCHRUN, std::to_string(ranks), PROGRAM, std::to_string(iterations)},
+            {{"FOLDER", folder().string()}, {"XDG_STATE_HOME", path("state")}});
+    }
+    /// What one rank reported.
+    static json report_of(const Outcome& seen, int rank) {
+        for (const json& process : seen.report.value("processes", json::array()))
+            if (process.value("rank", "") == std::to_string(rank) && !process["devices"].empty())
+                return process["devices"][0]["report"];
+        return {{"rows", json::array()}};
+    }
+    /// Calls of NVML for the board of one rank.
+    [[nodiscard]] std::string writes_of(int rank) const {
+        return text_of(folder() / ("writes." + std::to_string(rank)));
+    }
+};
+
+TEST_F(UnderTorchrun, EachStageOfAPipelineHasItsClocks) {
+    write_case(path("case.json"), 1);
+    const Outcome seen = run_ranks({"--pipeline", path("case.json")}, 2, 30);
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_EQ(seen.notes().find("pipeline"), std::string::npos) << seen.notes();
+    for (const int rank : {0, 1}) {
+        const std::string writes = writes_of(rank);
+        EXPECT_FALSE(report_of(seen, rank)["rows"].empty()) << seen.report.dump(1);
+        EXPECT_NE(writes.find("core(210, 1500)\n"), std::string::npos) << writes;
+        EXPECT_EQ(writes.find("core(210, 1000)\n") != std::string::npos, rank == 1) << writes;
+        EXPECT_TRUE(writes.ends_with("core free\n")) << writes;
+    }
+}
+
+TEST_F(UnderTorchrun, RanksThatSaveAreLinkedAndLoseNoWork) {
+    constexpr int ranks = 3;
+    const Outcome seen = run_ranks({"--save", "--max-slowdown", "1%"}, ranks, 300);
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const json report = report_of(seen, rank);
+        int calls = 0;
+        for (const json& row : report["rows"]) calls += row["calls"].get<int>();
+        EXPECT_GE(calls, 300) << rank << seen.report.dump(1);
+        const std::string writes = writes_of(rank);
+        EXPECT_TRUE(writes.empty() || writes.ends_with("core free\n")) << writes;
+    }
+    const std::size_t at = seen.out.find("exchanged ");
+    ASSERT_NE(at, std::string::npos) << seen.out;
+    EXPECT_GE(std::stoi(seen.out.substr(at + 10)), 2) << seen.out << seen.err << seen.notes();
 }
 
 /// What makes a sweep of the double short: little is waited for, and a run may be slowed much.

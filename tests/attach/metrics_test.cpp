@@ -46,7 +46,7 @@ std::size_t count(const std::string& text, const std::string& what) {
 
 TEST(Metrics, AreKernelsByNameAndTheBoardsJoules) {
     const json unresolved{
-        {"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
+        {"joules", nullptr}, {"half_width_95", nullptr}, {"status", "unresolved"}};
     const std::string text = prometheus_text({process_with(
         json::array({row("gemm", 2, energy(8)), row("f<\"a\\b\">", 1, unresolved)}))});
     for (const char* line :

@@ -97,7 +97,7 @@ class Sessions(unittest.TestCase):
                         finish(session)
                         self.assertEqual(session.phase, "measuring" if mode == "measure" else "following")
                         drawn.append(gpu.totals())
-                        measured = {(row["kernel"], row["held_core_mhz"]) for row in gpu.report()["rows"]}
+                        measured = {(row["kernel"], row["measured_core_mhz"]) for row in gpu.report()["rows"]}
             return drawn, measured
 
         return on_ranks(count, work)
@@ -408,7 +408,12 @@ class InC(unittest.TestCase):
             os.mkdir(os.path.join(folder, "elsewhere"), 0o700)
             os.symlink(os.path.join(folder, "elsewhere"), os.path.join(folder, "kdvfs-link"))
             where = {"folder": folder.encode(), "rank_count": 2}
-            for job in (b"open", b"link"):
+            jobs = [b"open", b"link"]
+            if os.getuid() == 0:
+                os.mkdir(os.path.join(folder, "kdvfs-owned"), 0o700)
+                os.chown(os.path.join(folder, "kdvfs-owned"), 12345, 12345)
+                jobs.append(b"owned")
+            for job in jobs:
                 with self.assertRaisesRegex(kdvfs.Error, "give a folder of your own") as caught:
                     self.begin(gpu, job=job, **where)
                 self.assertEqual(caught.exception.code, "refused")

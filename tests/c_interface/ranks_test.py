@@ -2,6 +2,7 @@
 """Ranks of a job, through doubles of torch.distributed's store and through files in a folder."""
 
 import datetime
+import json
 import os
 import statistics
 import subprocess
@@ -270,7 +271,22 @@ class Folder(unittest.TestCase):
             self.assertEqual([code for _, _, code in done], [0] * 4, done)
             took = max(float(out) for out, _, _ in done)
             print(f"4 processes through files: {took * 1e3:.1f} ms an exchange")
-            self.assertLessEqual(len(os.listdir(os.path.join(folder, "kdvfs-test"))), 4)
+            self.assertLessEqual(len(os.listdir(os.path.join(folder, "kdvfs-test"))), 4 + 5)  # 5 of joining
+
+    def test_what_earlier_runs_of_the_job_have_left_is_not_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            store = kdvfs.FolderStore(folder, job="test")
+            left = {"call": "all_gather", "value": [[-1, -1]]}
+            for run in ("", "0123456789abcdef-"):
+                store._run = run
+                store.set("kdvfs/0/0/0/answer", json.dumps(left))
+                store.set("kdvfs/0/0/0/1", json.dumps(left))
+                store.set("join/answer", json.dumps({"tokens": ["fedcba9876543210"], "silent": []}))
+            store._run = ""
+            store.set("run", "0123456789abcdef")
+            for _ in range(3):
+                done = processes(folder, 3, 30)
+                self.assertEqual([code for _, _, code in done], [0] * 3, done)
 
     def test_a_dead_process_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -285,7 +301,12 @@ class Folder(unittest.TestCase):
             os.chmod(os.path.join(folder, "kdvfs-open"), 0o777)
             os.mkdir(os.path.join(folder, "elsewhere"))
             os.symlink(os.path.join(folder, "elsewhere"), os.path.join(folder, "kdvfs-link"))
-            for job in ("open", "link"):
+            jobs = ["open", "link"]
+            if os.getuid() == 0:
+                os.mkdir(os.path.join(folder, "kdvfs-owned"), 0o700)
+                os.chown(os.path.join(folder, "kdvfs-owned"), 12345, 12345)
+                jobs.append("owned")
+            for job in jobs:
                 with self.assertRaises(kdvfs.Error) as caught:
                     kdvfs.FolderStore(folder, job=job)
                 self.assertEqual(caught.exception.code, "refused")

@@ -59,7 +59,7 @@ TEST_P(FollowLive, ScopesAsTheyAreKeepWhatThePlanPromises) {
     EXPECT_EQ(live.followed_pct(), 100);
     const auto& scopes = live.run.report.scopes;
     EXPECT_EQ(scopes.scopes, gpt3::launch_count);
-    EXPECT_EQ(scopes.switches + scopes.device_elided + scopes.followed, gpt3::launch_count);
+    EXPECT_EQ(scopes.switches + scopes.device_redundant + scopes.followed, gpt3::launch_count);
     EXPECT_EQ(scopes.kept + scopes.refused + scopes.captured + scopes.not_worth_it, 0U);
 }
 

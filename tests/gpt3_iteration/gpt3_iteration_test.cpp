@@ -89,7 +89,7 @@ TEST(Gpt3Iteration, WithoutLatencyTheLiveRunSavesWhatThePlanPromised) {
     const LiveRun run = live(0us);
     EXPECT_NEAR(kdvfs::tune::energy_percent(run.cost, baseline()),
                 fitted_plans().waste.global.energy_pct(), 0.2);
-    EXPECT_EQ(run.report.scopes.switches + run.report.scopes.device_elided +
+    EXPECT_EQ(run.report.scopes.switches + run.report.scopes.device_redundant +
                   run.report.scopes.missed + run.report.scopes.pending,
               launch_count);
 }
@@ -103,7 +103,7 @@ TEST(Gpt3Iteration, NoLatencyMakesItSlowerOrCostlier) {
         EXPECT_LE(kdvfs::tune::energy_percent(run.cost, baseline()), 0.1)
             << latency.count() << " ns";
         EXPECT_EQ(scopes.scopes, launch_count);
-        EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
+        EXPECT_EQ(scopes.switches + scopes.stream_redundant + scopes.device_redundant +
                       scopes.not_worth_it + scopes.missed + scopes.overtaken + scopes.pending +
                       scopes.refused + scopes.kept + scopes.captured,
                   launch_count);
@@ -196,7 +196,7 @@ TEST(Gpt3Iteration, TheSummaryHasEveryField) {
         EXPECT_TRUE(json.at("published").at(source).at("edp").at("energy_pct").is_number());
     }
     for (const char* field : {"switch_latency_s", "time_pct", "energy_pct", "scopes", "switches",
-                              "elided", "not_worth_it", "refused"}) {
+                              "redundant", "not_worth_it", "refused"}) {
         EXPECT_TRUE(json.at("live").at(0).at(field).is_number()) << field;
     }
 }

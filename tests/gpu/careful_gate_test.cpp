@@ -139,7 +139,7 @@ TEST_F(UnmarkedScopes, CostNothing) {
     device.synchronize();
     EXPECT_EQ(device.markers(), 0u);
     EXPECT_EQ(sum(gpu.report().scopes), 10u);
-    EXPECT_EQ(gpu.report().scopes.stream_elided, 10u);
+    EXPECT_EQ(gpu.report().scopes.stream_redundant, 10u);
 }
 
 TEST_F(UnmarkedScopes, KeepTheirClockBesideALowOne) {

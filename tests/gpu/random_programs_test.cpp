@@ -135,10 +135,10 @@ TEST_P(RandomPrograms, EndEachScopeInExactlyOneCountAndPutTheClocksBack) {
     const auto& counts = outcome.report.scopes;
     EXPECT_EQ(counts.scopes, outcome.entered);
     EXPECT_EQ(sum(counts), outcome.entered)
-        << "switches " << counts.switches << " stream " << counts.stream_elided << " device "
-        << counts.device_elided << " gate " << counts.not_worth_it << " refused " << counts.refused
-        << " kept " << counts.kept << " captured " << counts.captured;
-    for (const std::uint64_t count : {counts.switches, counts.device_elided, counts.refused}) {
+        << "switches " << counts.switches << " stream " << counts.stream_redundant << " device "
+        << counts.device_redundant << " gate " << counts.not_worth_it << " refused "
+        << counts.refused << " kept " << counts.kept << " captured " << counts.captured;
+    for (const std::uint64_t count : {counts.switches, counts.device_redundant, counts.refused}) {
         EXPECT_LE(count, outcome.entered) << "wrapped below zero";
     }
     EXPECT_EQ(outcome.left, ClockState{});

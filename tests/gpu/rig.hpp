@@ -79,9 +79,9 @@ protected:
 
 /// The sum of all counts that a scope can end in.
 inline std::uint64_t sum(const measure::ScopeCounts& counts) {
-    return counts.switches + counts.stream_elided + counts.device_elided + counts.not_worth_it +
-           counts.missed + counts.overtaken + counts.pending + counts.refused + counts.kept +
-           counts.captured + counts.measured + counts.followed;
+    return counts.switches + counts.stream_redundant + counts.device_redundant +
+           counts.not_worth_it + counts.missed + counts.overtaken + counts.pending +
+           counts.refused + counts.kept + counts.captured + counts.measured + counts.followed;
 }
 
 inline bool has_note(const measure::Report& report, const std::string& part) {

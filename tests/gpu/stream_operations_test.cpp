@@ -55,7 +55,7 @@ TEST_F(StreamOperations, ANestedScopeWithTheSameRequestTakesNone) {
     for (int i = 0; i < 100; ++i) FrequencyScope<Slow> scope{gpu, nullptr};
     EXPECT_EQ(recorder.markers.size(), 1u);
     const auto counts = gpu.report().scopes;
-    EXPECT_EQ(counts.stream_elided, 100u);
+    EXPECT_EQ(counts.stream_redundant, 100u);
     EXPECT_EQ(counts.scopes, 101u);
 }
 

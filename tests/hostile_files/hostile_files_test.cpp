@@ -165,7 +165,7 @@ std::vector<Kind> kinds() {
          })},
         {"pools", false,
          R"({"gpus": 8, "idle_gpu_w": 60, "classes": [
- {"name": "short", "load_rps": 3, "first_token_ms": 300, "gap_ms": 50, "spills_to": "long",
+ {"name": "short", "load_rps": 3, "first_token_ms": 300, "gap_ms": 50, "overflow_pool": "long",
   "profile": [{"parallelism": 1, "core_mhz": 1500, "load_rps": 2, "power_w": 300,
                "first_token_ms": 100, "gap_ms": 20}]},
  {"name": "long", "load_rps": 1, "first_token_ms": 900, "gap_ms": 50,
@@ -181,7 +181,7 @@ std::vector<Kind> kinds() {
         {"report", false,
          R"({"device": {"name": "g"}, "rows": [{"kernel": "gemm", "variant": 1,
  "counted_time_s": 0.5, "energy": {"status": "resolved", "joules": 100, "half_width_95": 2}},
- {"kernel": "copy", "energy": {"status": "too_short_to_tell"}}]})",
+ {"kernel": "copy", "energy": {"status": "unresolved"}}]})",
          read_for_report},
         {"trace", false,
          R"({"otherData": {"device": "g"}, "traceEvents": [

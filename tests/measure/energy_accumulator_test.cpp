@@ -546,7 +546,7 @@ TEST_F(Accumulating, KernelsThatDrawMoreThanTheCounterAreAnAlarm) {
     accumulator.advance(at(work.now()));
     const Report filled = report(accumulator);
     EXPECT_LT(filled.totals.unexplained + filled.totals.unexplained_half_width, Joules{0});
-    EXPECT_TRUE(notes_have(filled, "do not believe the joules"));
+    EXPECT_TRUE(notes_have(filled, "do not rely on the joules"));
 }
 
 TEST_F(Accumulating, TheReportSaysWhatItRestsOn) {

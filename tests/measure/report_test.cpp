@@ -15,7 +15,7 @@ namespace {
 Report sample_report() {
     Report report;
     report.device = {"Example GPU", "simulated", "gfx90a", "virtual \"clock\"", true};
-    report.scopes = {.scopes = 12, .switches = 4, .stream_elided = 8, .unmetered = 3};
+    report.scopes = {.scopes = 12, .switches = 4, .stream_redundant = 8, .unmetered = 3};
     ReportRow gelu;
     gelu.kernel = {"gelu", {}};
     gelu.calls = 9;
@@ -74,7 +74,7 @@ TEST(ReportText, ShowsMeasureOnlyInEveryRow) {
 TEST(ReportText, NeverPrintsANumberThatWasNotTold) {
     const std::string text = text_of(sample_report());
     const auto line = text.substr(text.find("gemm<128,64>#2"));
-    EXPECT_NE(line.substr(0, line.find('\n')).find("too_short_to_tell"), std::string::npos);
+    EXPECT_NE(line.substr(0, line.find('\n')).find("unresolved"), std::string::npos);
     EXPECT_NE(text.find("150.0 J +- 2.0"), std::string::npos);
     EXPECT_NE(text.find("1085 (97 %)"), std::string::npos);
     EXPECT_NE(text.find("unexplained 20 J"), std::string::npos);
@@ -93,7 +93,7 @@ TEST(ReportCsv, HasTheDocumentedColumns) {
     std::getline(lines, line);
     EXPECT_EQ(line, "gelu,0,9,6,0.5,0.5,150,2,resolved,1100,0,1100,0,1085,0.97,301,simulated,set");
     std::getline(lines, line);
-    EXPECT_EQ(line, "\"gemm<128,64>\",2,3,3,0,0,,,too_short_to_tell,0,0,0,0,0,0,,simulated,set");
+    EXPECT_EQ(line, "\"gemm<128,64>\",2,3,3,0,0,,,unresolved,0,0,0,0,0,0,,simulated,set");
 }
 
 TEST(ReportJson, ReadsBack) {
@@ -103,7 +103,7 @@ TEST(ReportJson, ReadsBack) {
     EXPECT_TRUE(json["device"]["simulated"].get<bool>());
     EXPECT_EQ(json["device"]["mechanism"], "virtual \"clock\"");
     EXPECT_EQ(json["notes"][0], "line one\nand \\ two");
-    EXPECT_EQ(json["scopes"]["stream_elided"], 8);
+    EXPECT_EQ(json["scopes"]["stream_redundant"], 8);
     EXPECT_EQ(json["rows"][0]["energy"]["joules"], 150.0);
     EXPECT_EQ(json["rows"][0]["energy"]["sensor_half_width_95"], 1.2);
     EXPECT_NEAR(json["rows"][0]["energy"]["noise_half_width_95"].get<double>(), 1.6, 1e-9);

@@ -198,7 +198,7 @@ TEST_F(ReportPage, TheWholePageIsDrawnWithinASecondAndReadsWell) {
         R"({"device":{"name":"Example"},"scopes":{"missed":1,"overtaken":0,"pending":0,"measured":0,"writes":2},"rows":[
 {"kernel":"gemm","variant":2,"counted_time_s":1.5,"energy":{"joules":410,"half_width_95":12,"status":"resolved"},"kept":false,"asked_share":0.9,"scopes":{"asked":3,"missed":1,"gate":null}},
 {"kernel":"gelu","counted_time_s":0.5,"energy":{"joules":110,"half_width_95":22,"status":"resolved"}},
-{"kernel":"tiny","counted_time_s":0,"energy":{"joules":null,"half_width_95":null,"status":"too_short_to_tell"}}]})");
+{"kernel":"tiny","counted_time_s":0,"energy":{"joules":null,"half_width_95":null,"status":"unresolved"}}]})");
     run("report sweep.csv global.json global_kept.json report.json '" + trace.string() +
         "' -o report.html");
     EXPECT_LT(fs::file_size(folder / "report.html"), 2'000'000U);

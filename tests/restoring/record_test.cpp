@@ -168,7 +168,7 @@ TEST(Record, IsRefusedInWordsWhereItIsNotToBeTrusted) {
                   entry.device = "0000:c4:00.0";
                   const RestoreRecord record{r.folder, entry};
               }),
-              "it tells of GPU 0000:c4:00.0");
+              "it is of GPU 0000:c4:00.0");
     if (::geteuid() != 0) return;
     EXPECT_EQ(spoil([&](auto& r) { EXPECT_EQ(::chown(at(r).c_str(), 4242, 0), 0); }),
               "it belongs to user 4242 and its folder to user 0");

@@ -207,7 +207,7 @@ TEST(Counts, EachScopeIsSwitchedForOrElided) {
     EXPECT_EQ(board.asked().switched, 1U);
     board.enter(1, low);
     board.settle();
-    EXPECT_EQ(board.asked().switched, 1U) << "the state already held: elided";
+    EXPECT_EQ(board.asked().switched, 1U) << "the state already held: redundant";
     board.enter(2, mid);
     board.enter(3, mid);
     board.settle();

@@ -122,7 +122,7 @@ std::string alarm(const std::string& note) {
                                std::array{"in gaps between kernels", "hidden gap"},
                                std::array{"refused powers", "impossible power"},
                                std::array{"impossible and were refused", "refused intervals"},
-                               std::array{"do not believe the joules", "too many joules"},
+                               std::array{"do not rely on the joules", "too many joules"},
                                std::array{"that no scope covers: unexplained", "unexplained"},
                                std::array{"not as it was measured", "stale"},
                                std::array{"at its power limit", "counter at the limit"},

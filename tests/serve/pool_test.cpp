@@ -319,7 +319,7 @@ TEST(NineClasses, CutsAndSuccessors) {
 }
 
 constexpr const char* question_text = R"({"gpus": 8, "idle_gpu_w": 60, "classes": [
-  {"name": "short", "load_rps": 1.5, "first_token_ms": 250, "gap_ms": 100, "spills_to": "long",
+  {"name": "short", "load_rps": 1.5, "first_token_ms": 250, "gap_ms": 100, "overflow_pool": "long",
    "profile": [{"parallelism": 2, "core_mhz": 1200, "load_rps": 2, "power_w": 500,
                 "first_token_ms": 200, "gap_ms": 50}]},
   {"name": "long", "load_rps": 0.4, "first_token_ms": 500, "gap_ms": 100,
@@ -352,7 +352,7 @@ TEST(PoolJson, BadInputNamesTheField) {
     };
     expect_words("\"gpus\": 8", "\"gpus\": 8.5", "gpus: it is no whole number");
     expect_words("\"load_rps\": 1.5", "\"rps\": 1.5", "classes[0].load_rps: it is missing");
-    expect_words("\"spills_to\": \"long\"", "\"spills_to\": \"huge\"", "no class 'huge'");
+    expect_words("\"overflow_pool\": \"long\"", "\"overflow_pool\": \"huge\"", "no class 'huge'");
     expect_words("\"name\": \"long\"", "\"name\": \"short\"", "twice");
     expect_words("\"power_w\": 500", "\"power_w\": \"much\"",
                  "profile[0].power_w: it is no number");

@@ -229,7 +229,7 @@ TEST_F(ThreadLoopTest, ManyThreadsEnterAndLeave) {
         EXPECT_TRUE(soon([&] { return board_->state() == ClockState{}; }));
         const auto scopes = gpu.report().scopes;
         EXPECT_EQ(scopes.scopes, 8000U);
-        EXPECT_EQ(scopes.switches + scopes.stream_elided + scopes.device_elided +
+        EXPECT_EQ(scopes.switches + scopes.stream_redundant + scopes.device_redundant +
                       scopes.not_worth_it + scopes.missed + scopes.overtaken + scopes.pending +
                       scopes.refused + scopes.kept,
                   8000U);

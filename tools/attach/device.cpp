@@ -323,9 +323,10 @@ std::string Device::name_to_repeat(std::uint32_t kind, const Again& again) {
     // Until it is known how long it takes, other work would pass for it. At once, nothing is known.
     if (again.wait && !seen && settings_.repeat_after.count() > 0) return {};
     const bool by_times = again.wait && !known.empty();
-    const bool all_told = by_times && std::all_of(known.begin(), known.end(),
-                                                  [](const auto& each) { return each.repeated; });
-    if (tried >= (by_times ? most_tries : 1) || all_told) return {};
+    const bool all_resolved =
+        by_times &&
+        std::all_of(known.begin(), known.end(), [](const auto& each) { return each.repeated; });
+    if (tried >= (by_times ? most_tries : 1) || all_resolved) return {};
     const Cluster* const its = found->second.at_place(again.place);
     if (its != nullptr && its->repeated) return {};
     if (runs_once(name)) return {};

@@ -228,13 +228,13 @@ void SharedCupti::flush(bool all) {
     if (all) static_cast<void>(library_.flush(1));
 }
 
-void SharedCupti::tell(bool records_come) {
+void SharedCupti::announce(bool records_come) {
     if (reader_.records_come) reader_.records_come(records_come);
 }
 
 /// The program is about to profile. kdvfs's buffers come back before the program's are requested.
 void SharedCupti::step_back() {
-    if (turn_ == Turn::ours) tell(false);  // no launch waits for a record from here on
+    if (turn_ == Turn::ours) announce(false);  // no launch waits for a record from here on
     bool flushes = false;
     {
         const std::lock_guard lock{switching_};
@@ -278,7 +278,7 @@ void SharedCupti::settle() {
             if (wants_records_) static_cast<void>(switch_kinds(true));
         }
     }
-    tell(true);
+    announce(true);
 }
 
 SharedCupti::Use SharedCupti::use() const {
@@ -316,7 +316,7 @@ Status SharedCupti::enable(void* context, Kind kind) {
 }
 
 Status SharedCupti::disable(void* context, Kind kind) {
-    if (turn_ == Turn::theirs) tell(false);
+    if (turn_ == Turn::theirs) announce(false);
     const std::lock_guard lock{switching_};
     // What it never enabled may be kdvfs's.
     if (their_kinds_.erase({context, kind}) == 0) return cupti::success;

@@ -121,7 +121,7 @@ private:
     cupti::Status register_once();
     cupti::Status switch_kinds(bool on);
     void step_back();
-    void tell(bool records_come);
+    void announce(bool records_come);
     [[nodiscard]] bool can_read_along() const;
     [[nodiscard]] bool has_their_buffers();
 

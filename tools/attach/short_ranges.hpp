@@ -26,7 +26,8 @@ inline void unresolve_short_ranges(kdvfs::measure::Report& report) {
     }
     if (names.empty()) return;
     report.notes.push_back(
-        "ranges under 5 ms, whose joules power samples do not tell (ask for --level kernel, or for "
+        "ranges under 5 ms, whose joules power samples do not resolve (ask for --level kernel, or "
+        "for "
         "longer ranges):" +
         names);
 }

@@ -88,7 +88,7 @@ inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::
 namespace report_sums {
 
 inline nlohmann::json unresolved_energy() {
-    return {{"joules", nullptr}, {"half_width_95", nullptr}, {"status", "too_short_to_tell"}};
+    return {{"joules", nullptr}, {"half_width_95", nullptr}, {"status", "unresolved"}};
 }
 
 /// An energy and its interval, summed: known where all parts are; intervals of parts add as those
@@ -158,9 +158,9 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
                 report_sums::add_number(sum, row, key);
             }
             if (row.value("metered_calls", 0) > 0) energy.add(energy_of(row));
-            sum["asked"] = row["asked"];
-            sum["applied"] = row["applied"];
-            sum["held_core_mhz"] = row["held_core_mhz"];
+            sum["requested"] = sum["asked"] = row["asked"];
+            sum["reported"] = sum["applied"] = row["applied"];
+            sum["measured_core_mhz"] = sum["held_core_mhz"] = row["held_core_mhz"];
             if (row.contains("repeated") && !row["repeated"].is_null()) {
                 sum["repeated"] = row["repeated"];
             }
@@ -270,7 +270,7 @@ inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
         double joules = its.value("status", "") == "resolved" ? its.value("joules", 0.0) : 0;
         // An interval that holds 0 tells nothing.
         if (joules > 0 && its.value("half_width_95", 0.0) >= joules) joules = 0;
-        char energy[64] = "too_short_to_tell";
+        char energy[64] = "unresolved";
         char each[16] = "-";
         if (joules > 0) {
             std::snprintf(energy, sizeof energy, "%.4g J +- %.2g", joules,
@@ -352,7 +352,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
         if (row.value("calls", 0LL) == 0) continue;
         if (++shown > most) break;
         const bool resolved = row["energy"].value("status", "") == "resolved" && its > 0;
-        char energy[64] = "too_short_to_tell";
+        char energy[64] = "unresolved";
         char watts[16] = "-";
         if (resolved) {
             std::snprintf(energy, sizeof energy, "%.4g J +- %.2g",
@@ -379,7 +379,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
     text += report_sums::ranges_text(merged, most);
     const auto sum = [&](const char* part) -> std::string {
         const json& energy = totals[part];
-        if (energy.value("status", "") != "resolved") return "too_short_to_tell";
+        if (energy.value("status", "") != "resolved") return "unresolved";
         char value[64];
         std::snprintf(value, sizeof value, "%.5g J +- %.2g", energy.value("joules", 0.0),
                       energy.value("half_width_95", 0.0));

@@ -195,10 +195,10 @@ private:
         });
     }
 
-    template <class Tell>
-    static void resolving_errors(Tell tell) {
+    template <class Report>
+    static void resolving_errors(Report report) {
         try {
-            tell();
+            report();
         } catch (const kdvfs::Error& error) {
             std::cout << "  " << error.what() << '\n';
         }

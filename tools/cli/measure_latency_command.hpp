@@ -111,7 +111,7 @@ private:
         if (longest <= 0)
             throw kdvfs::Error{
                 kdvfs::Errc::not_supported,
-                {"measure switching latencies", gpu, "no change of clocks could be told from none",
+                {"measure switching latencies", gpu, "no change of clocks could be seen",
                  "give clocks that lie further apart: --clocks 500,1700"}};
         const auto places = switch_latency_paths(gpu);
         const std::filesystem::path path = !output.empty() ? std::filesystem::path{output}

@@ -79,7 +79,7 @@ struct PlanCommand {
                         "Tolerated slowdown, such as 1%; without it: none, and a table of others");
         sub->add_option("--confidence", command->confidence,
                         "With what probability the slowdown stays within that, as far as repeated "
-                        "samples tell; 50% takes estimates as they are")
+                        "samples show; 50% takes estimates as they are")
             ->capture_default_str();
         sub->add_option("--keep-under", command->keep_under,
                         "Longest time of a launch, such as 95ms: a latency target; not with "

@@ -68,7 +68,7 @@ inline kdvfs::tune::CostTable predicted_from_few(const kdvfs::tune::Profile& pro
         std::string points;
         for (const kdvfs::ClockPoint point : points_to_measure(board, *measured.begin()))
             points += (points.empty() ? "" : ", ") + std::to_string(point.core.count);
-        std::fprintf(stderr, "kdvfs: rows at %s MHz would tell where more can be saved\n",
+        std::fprintf(stderr, "kdvfs: rows at %s MHz would show where more can be saved\n",
                      points.c_str());
     }
     return predicted_costs(profile, board);

@@ -20,7 +20,7 @@ struct ReportCommand {
             "report", "Draw what is known into one HTML page, which needs nothing else");
         sub->add_option(
                "inputs", command->inputs,
-               "Files in any order, told apart by what they hold: a profile (CSV), plans, "
+               "Files in any order, recognized by what they hold: a profile (CSV), plans, "
                "validations, a program's report, a trace, a pipeline, a plan of it (JSON); - is "
                "standard input")
             ->required();

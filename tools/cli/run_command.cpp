@@ -86,7 +86,7 @@ std::string or_name(const std::string& known, std::string_view name) {
 }
 
 /// Whether a program was ended by somebody who wanted it to end.
-bool was_told_to_end(int status) {
+bool was_asked_to_end(int status) {
     if (!WIFSIGNALED(status)) return false;
     const int number = WTERMSIG(status);
     return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
@@ -235,6 +235,7 @@ int RunCommand::run_program() const {
     }
     changes.emplace_back("KDVFS_ATTACH_PIPELINE",
                          pipeline.empty() ? "" : pipeline_folder.path.string());
+    const TemporaryFolder ranks_folder;
     std::string mode{kdvfs::io::environment("KDVFS_MODE")};
     if (!plan.empty()) mode = "follow:" + std::filesystem::absolute(plan).string();
     if (!sweep.empty()) mode = "sweep:" + std::filesystem::absolute(sweep).string();
@@ -242,6 +243,9 @@ int RunCommand::run_program() const {
     if (!pipeline.empty()) mode = "measure";
     if (save) {
         mode = "auto";
+        // Of ranks that are started below this command, as by torchrun.
+        if (place.rank.empty())
+            changes.emplace_back("KDVFS_LOCAL_RANKS", ranks_folder.path.string());
         for (auto& change : saving_variables(max_slowdown, ledger)) {
             changes.push_back(std::move(change));
         }
@@ -268,7 +272,7 @@ int RunCommand::run_program() const {
     constexpr int most_crashes = 16;
     for (int crash = 0; mode == "repeat" && crash < most_crashes; ++crash) {
         const std::vector<std::string> crashes = crashes_in(folder.path);
-        if (crashes.empty() || was_told_to_end(status)) break;
+        if (crashes.empty() || was_asked_to_end(status)) break;
         for (const std::string& kernel : crashes) {
             std::cerr << "kdvfs: the program did not survive that kernel '" << kernel
                       << "' was repeated: it is started again without that\n";

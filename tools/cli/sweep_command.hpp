@@ -59,7 +59,7 @@ struct SweepCommand {
                         "Sweep file to make or to go on with; - prints it at the end")
             ->required();
         sub->add_option("--samples", command->samples,
-                        "Measurements of each point; noise can be told from two")
+                        "Measurements of each point; noise can be estimated from two")
             ->check(CLI::Range(1U, 100'000U))
             ->capture_default_str();
         sub->add_flag("--adaptive", command->adaptive,

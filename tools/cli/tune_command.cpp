@@ -114,7 +114,7 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
     for (const auto& session : trial.sessions) {
         if (session.iterations == 0)
             reject(kdvfs::Errc::invalid_input,
-                   attached ? "no iterations were found" : "it tells no iterations apart",
+                   attached ? "no iterations were found" : "it names no iterations",
                    attached ? "name the range that is one (--iteration), and remove the folder"
                             : "call next_iteration() of its session, and remove the folder");
         if (session.measure_only && !attached)
@@ -280,14 +280,14 @@ void TuneCommand::add_to(CLI::App& app) {
         "again and\nagain: once as it is, then for the sweep, then in pairs, with the plan and "
         "without, until the\nverdict is known. A tuning that was ended goes on where it was. Exit "
         "status: 0 bound and\nsaving were kept, 1 the tuning failed, 3 undecided: more pairs may "
-        "tell, 4 one was broken,\n5 nothing to gain: the clocks are best left as they are.");
+        "decide, 4 one was broken,\n5 nothing to gain: the clocks are best left as they are.");
     sub->add_option("command", command->command, "After --: the program and its arguments")
         ->required();
     sub->add_option("--max-slowdown", command->max_slowdown, "That the plan may cost")
         ->capture_default_str();
     sub->add_option("--confidence", command->confidence,
                     "With what probability the slowdown stays within that, as far as repeated "
-                    "samples tell; 50% takes estimates as they are")
+                    "samples show; 50% takes estimates as they are")
         ->capture_default_str();
     sub->add_option("--run-slowdown", command->run_slowdown,
                     "That a run may cost while it is swept; 5% where its work is of use")

@@ -85,7 +85,7 @@ struct ValidateCommand {
         sub->footer(
             "Exit status: 0 the plan kept its bound and its saving, 1 the input is bad, 3 "
             "undecided: "
-            "more\npairs may tell, 4 it broke one, 5 kept, but there is nothing to gain. A bound "
+            "more\npairs may decide, 4 it broke one, 5 kept, but there is nothing to gain. A bound "
             "is "
             "kept where\nthe whole 95 % interval of time lies within it and 0.1 points; a saving, "
             "where that of energy\ndoes within 0.3 points. It ends as soon as the verdict is "

@@ -152,7 +152,8 @@ kdvfs_status kdvfs_power_limit_epoch_cost(const kdvfs_power_limit* limit, uint64
     return guarded([&] {
         const kdvfs_power_limit& its = given(limit, "the power limit");
         if (!its.search.best())
-            reject("tell what an epoch costs", "the power limit", "no limit has been measured yet",
+            reject("report what an epoch costs", "the power limit",
+                   "no limit has been measured yet",
                    "call kdvfs_power_limit_step before more training steps");
         given(cost, "where the cost goes") = its.search.epoch_cost(steps);
     });

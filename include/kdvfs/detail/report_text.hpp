@@ -24,7 +24,7 @@
 namespace kdvfs::inline v0_3::measure {
 
 KDVFS_INLINE std::string to_string(const EnergyEstimate& energy) {
-    if (!energy.resolved) return "too_short_to_tell";
+    if (!energy.resolved) return "unresolved";
     std::array<char, 64> text;
     const double width = energy.half_width.count;
     // As many decimals as the interval has digits that mean something.
@@ -77,7 +77,7 @@ inline Cells cells(const ReportRow& row) {
             number("%.6g", row.time.count()),
             row.metered_calls == 0 ? "-"
             : resolved ? to_string(row.energy) + part + (row.repeated ? " repeated" : "")
-                       : "too_short_to_tell",
+                       : "unresolved",
             resolved ? number("%.1f", row.energy.joules.count / counted) : "-",
             row.kept ? "kept" : point(row.asked),
             point(row.applied),
@@ -214,8 +214,8 @@ KDVFS_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
         << (report.measure_only ? ", MEASURE ONLY: clocks were not set" : "") << '\n';
     const ScopeCounts& scopes = report.scopes;
     out << "scopes " << scopes.scopes << ": switches " << scopes.switches
-        << ", elided in the stream " << scopes.stream_elided << ", on the device "
-        << scopes.device_elided << ", not worth it " << scopes.not_worth_it << ", missed "
+        << ", redundant in the stream " << scopes.stream_redundant << ", on the device "
+        << scopes.device_redundant << ", not worth it " << scopes.not_worth_it << ", missed "
         << scopes.missed << ", overtaken " << scopes.overtaken << ", pending " << scopes.pending
         << ", refused " << scopes.refused << ", kept " << scopes.kept << ", captured "
         << scopes.captured << ", measured " << scopes.measured;
@@ -224,7 +224,7 @@ KDVFS_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
         << " times\n";
     std::vector<report_text::Cells> table{{"kernel", "calls", "metered", "time s",
                                            report.device.simulated ? "simulated energy" : "energy",
-                                           "W", "asked", "applied", "held MHz"}};
+                                           "W", "requested", "reported", "measured MHz"}};
     for (const ReportRow& row : report.rows) {
         table.push_back(report_text::cells(row));
         if (report.measure_only) table.back().emplace_back("measure only");

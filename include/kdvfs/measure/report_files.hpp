@@ -16,7 +16,7 @@ namespace kdvfs::inline v0_3::measure {
 /// - time_s: wall time of the metered calls;
 /// - counted_time_s: of it, under trusted counter samples, shared by 1/n among overlapping kernels;
 /// - energy_j, energy_half_width_j: over counted_time_s, 95 %; empty where not resolved;
-/// - energy_status: `resolved` or `too_short_to_tell`;
+/// - energy_status: `resolved` or `unresolved`;
 /// - asked_core_mhz, asked_memory_mhz, applied_core_mhz, applied_memory_mhz: caps, 0 = auto;
 /// - held_core_mhz, held_share: median clock by cycles, 0 = not counted; time share within 2 %;
 /// - direct_power_w: by counter differences of long scopes; empty where there were none;

@@ -54,7 +54,7 @@ struct AccumulatorSettings {
     /// Kernels below this share of all kernels' time are attributed together, and so are those
     /// beyond `most_columns`; 0: each on its own, and those beyond are not told.
     double pool_below = 0;
-    double widest_resolved = 0.10;        ///< a half-width beyond this share is `too_short_to_tell`
+    double widest_resolved = 0.10;        ///< a half-width beyond this share is `unresolved`
     Megahertz highest_core = auto_clock;  ///< that the device lists; `auto_clock` where unknown
     bool kernels_repeat = false;  ///< figures of repeated kernels will come (`add_repeated`)
     /// How readings follow the load is not known, as on real boards: it is found with the powers,

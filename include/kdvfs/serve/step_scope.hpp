@@ -345,7 +345,7 @@ inline std::string to_string(const PhaseReport& phase) {
                                name.c_str(), number(phase.steps), number(phase.prompt_tokens),
                                number(phase.tokens), number(phase.urgent_steps));
     std::string all{text.data(), static_cast<std::size_t>(length)};
-    if (!phase.joules_per_token) return all + "joules too_short_to_tell";
+    if (!phase.joules_per_token) return all + "joules unresolved";
     length = std::snprintf(text.data(), text.size(),
                            "%.4g J/token +- %.2g (from %.0f %% of the metered time)",
                            *phase.joules_per_token, phase.half_width, 100 * phase.resolved_share);

@@ -3,7 +3,6 @@
 
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/train/communicator.hpp>
-#include <kdvfs/tune/plan_file.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -22,13 +21,15 @@ namespace kdvfs::inline v0_3::train {
 /// The ranks of a job without MPI: they exchange files in a folder that all of them see, such as
 /// one on a shared file system. A `Communicator`; not thread-safe.
 ///
-/// The files lie in `kdvfs-JOB`, which belongs to its user alone. A rank removes a file of its own
-/// once all have read it; a few small ones are left at the end. A rank that gives up says so in the
-/// file `failed`, so that all ranks name the same silent ones.
+/// The files lie in `kdvfs-JOB`, which belongs to its user alone. Rank 0 gives each run a random
+/// name and removes what an earlier run of the same job has left; the others take only answers that
+/// contain a random token of their own. A rank removes a file once all have read it; a few small
+/// ones are left at the end. A rank that gives up writes the file `failed`, so that all ranks name
+/// the same silent ones.
 class FolderRanks {
 public:
-    /// @param job sets runs apart: letters, digits, '_', '-' and '.'; another for each run, such as
-    ///        the scheduler's number of the job and of its restart
+    /// @param job sets runs at the same time apart: letters, digits, '_', '-' and '.', such as the
+    ///        scheduler's number of the job
     /// @throws Error (invalid_input) for a rank or a job that is none, (refused) for a folder of
     ///         another user or one that others may write, (io)
     FolderRanks(const std::filesystem::path& folder, const std::string& job, std::uint32_t rank,
@@ -59,12 +60,29 @@ private:
 
     void make_folder() const;
 
+    /// Once: agrees with the other ranks on the name of the run. Takes its time off `deadline`.
+    void join(Duration& deadline);
+
+    void begin_run(Duration deadline);
+
+    /// The name that is found first may be that of an earlier run.
+    void find_run(Duration deadline);
+
+    [[nodiscard]] bool has_token(const std::string& text) const;
+
+    static std::string random_name();
+
+    static std::string read_if_there(const std::filesystem::path& path);
+
     [[nodiscard]] std::filesystem::path file(std::uint64_t turn, const std::string& who) const;
+    [[nodiscard]] std::filesystem::path failed_file() const { return folder_ / (run_ + "-failed"); }
 
     /// Writes a file that readers see as a whole. It need not survive the machine.
     void write(const std::filesystem::path& target, const std::string& text) const;
 
     void post(std::uint64_t turn, const std::string& who, const std::string& text);
+
+    void post_maximum();
 
     void remove_first_noexcept() noexcept;
 
@@ -83,9 +101,10 @@ private:
         const auto end = std::chrono::steady_clock::now() + deadline;
         auto pause = std::chrono::microseconds{200};
         while (!done()) {
-            if (const auto failed = folder_ / "failed"; std::filesystem::exists(failed)) {
+            if (const std::string failed = read_if_there(failed_file());
+                is_joined_ || rank_ == 0 ? !failed.empty() : has_token(failed)) {
                 broken_ = Error{Errc::timed_out,
-                                {"agree with the other ranks", tune::read_trusted_file(failed),
+                                {"agree with the other ranks", failed.substr(0, failed.find('\n')),
                                  "another rank has given up waiting", remedy}};
                 throw_if_broken();
             }
@@ -109,6 +128,9 @@ private:
     std::uint64_t turn_ = 0;
     std::uint64_t max_turn_ = 0;
     bool max_begun_ = false;
+    bool is_joined_ = false;
+    std::string run_;      ///< begins the names of its files
+    std::string token_;    ///< of this process
     std::string mine_;     ///< numbers of the maximum that has begun
     std::deque<Own> own_;  ///< files of this rank that somebody may have to read
     std::optional<Error> broken_;

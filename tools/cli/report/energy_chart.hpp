@@ -107,7 +107,7 @@ inline Chart energy_chart(const std::vector<MeasuredKernel>& kernels, const std:
     if (resolved > most)
         caption += " Shown are " + std::to_string(most) + " of " + std::to_string(resolved) + ' ' +
                    what + "s.";
-    if (unresolved > 0) caption += " Too short to tell: " + count_text(unresolved, what) + ".";
+    if (unresolved > 0) caption += " Unresolved: " + count_text(unresolved, what) + ".";
     return {what == "range" ? "ranges" : "energy", "Measured energy of each " + what, caption,
             spec};
 }

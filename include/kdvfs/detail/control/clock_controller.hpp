@@ -28,7 +28,7 @@ struct AskedScopes {
     std::uint64_t switched = 0;   ///< the device was changed for them
     std::uint64_t refused = 0;    ///< the device refused the change
     std::uint64_t overtaken = 0;  ///< were over before their turn came
-    std::uint64_t elided = 0;     ///< the verified state already held
+    std::uint64_t redundant = 0;  ///< the verified state already held
 
     AskedScopes& operator+=(const AskedScopes& other) {
         observed += other.observed;
@@ -36,7 +36,7 @@ struct AskedScopes {
         switched += other.switched;
         refused += other.refused;
         overtaken += other.overtaken;
-        elided += other.elided;
+        redundant += other.redundant;
         return *this;
     }
 };
@@ -205,7 +205,7 @@ public:
         if (!armed_) return std::nullopt;
         const auto next = due_target(now);
         if (holds(next)) {
-            if (next == target_) settle(fresh_scopes_, &AskedScopes::elided);
+            if (next == target_) settle(fresh_scopes_, &AskedScopes::redundant);
             if (!next) forget_writes();  // nothing asks, and it is as it was found
             if (changed() && now >= last_read_ + options_.verify_every) {
                 return send({.kind = ClockCommand::Kind::verify});

@@ -388,11 +388,11 @@ private:
         lost_at_ = next_;
         since_ = 2;
         next_ = track_->beside(next_, 2);  // where it would be, if names alone had changed
-        go_alone(kernel);
+        fall_back(kernel);
     }
 
     /// The launch has a clock of its own, or counts as one that came while the place was not known.
-    void go_alone(PlanKernel kernel) noexcept {
+    void fall_back(PlanKernel kernel) noexcept {
         clock_ = track_->own_clock(kernel).value_or(plan_auto);
         if (has_own_clock_) return;
         ++counts_.lost_launches;
@@ -410,7 +410,7 @@ private:
             if (const auto place = nearest_place()) return find(*place);
         }
         next_ = track_->after(next_);
-        go_alone(kernel);
+        fall_back(kernel);
     }
 
     /// The place is known again. Where the program has left out launches, it may do so next time.
@@ -468,7 +468,7 @@ private:
     Fit fit_ = Fit::sure;
     PlanClock clock_ = plan_auto;
     bool has_own_clock_ = false;  // the kernel that came last
-    struct Jump {
+    struct Resync {
         std::size_t from = nowhere;
         std::size_t to = 0;
     };
@@ -477,7 +477,7 @@ private:
     PlanKernel first_ = not_in_plan;             // that did not fit
     std::size_t lost_at_ = 0;                    // the place that was expected then
     std::size_t since_ = 0;                      // launches since, with that one
-    Jump resync_;                                // over launches that were left out the last time
+    Resync resync_;                              // over launches that were left out the last time
     std::size_t known_ = 0;                      // of `names_`
     std::array<PlanKernel, reporting> names_{};  // the last ones, oldest first
     FollowCounts counts_;

@@ -47,7 +47,7 @@ private:
 /// refused, overtaken, missed, or elided because the device already held the request.
 enum class ScopeOutcome : std::uint8_t {
     kept,
-    stream_elided,
+    stream_redundant,
     not_worth_it,
     refused,
     captured,

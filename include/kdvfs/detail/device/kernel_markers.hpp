@@ -138,7 +138,7 @@ public:
                            megahertz(Api::wall_clock_megahertz(device_));
         if (!has_cycles_) {
             text += ", no core cycles: " + (cycle_flaw_.empty()
-                                                ? "the compiler cannot tell where a kernel runs"
+                                                ? "the compiler does not know where a kernel runs"
                                                 : cycle_flaw_);
         }
         return text;

@@ -336,7 +336,7 @@ private:
         }
         if (checked && !checked->passed) {
             report.notes.push_back(
-                "the self-check refused the energy counter, believe no joules: " + checked->reason);
+                "the self-check refused the energy counter, rely on no joules: " + checked->reason);
         }
         if (garbage_) {
             report.notes.emplace_back(

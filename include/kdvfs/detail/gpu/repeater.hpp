@@ -58,7 +58,7 @@ public:
         begins();
         std::uint64_t calls = 0;
         try {
-            calls = repeat_until_told(meter, stream, *kind, work);
+            calls = repeat_until_resolved(meter, stream, *kind, work);
         } catch (const std::exception& error) {
             meter.end_repeat(parts_.runtime, 0);
             throw Error{
@@ -108,8 +108,8 @@ private:
     }
 
     /// @returns how often it was called
-    std::uint64_t repeat_until_told(Meter& meter, StreamRef stream, const ScopeKind& kind,
-                                    const std::function<void()>& work) {
+    std::uint64_t repeat_until_resolved(Meter& meter, StreamRef stream, const ScopeKind& kind,
+                                        const std::function<void()>& work) {
         constexpr Duration batch = std::chrono::milliseconds{20};
         constexpr std::uint64_t most = 1000;  // in the stream's queue
         Runtime& runtime = parts_.runtime;

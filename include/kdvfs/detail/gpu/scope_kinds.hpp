@@ -171,7 +171,7 @@ private:
         for (std::size_t kind = 0; kind < counted_.size(); ++kind) {
             for (const std::uint64_t count : counted_[kind].outcomes) counts.scopes += count;
             counts.kept += at(kind, ScopeOutcome::kept);
-            counts.stream_elided += at(kind, ScopeOutcome::stream_elided);
+            counts.stream_redundant += at(kind, ScopeOutcome::stream_redundant);
             counts.not_worth_it += at(kind, ScopeOutcome::not_worth_it);
             counts.captured += at(kind, ScopeOutcome::captured);
             counts.measured += at(kind, ScopeOutcome::measured);
@@ -185,9 +185,9 @@ private:
         counts.refused += settled.refused;
         counts.missed = settled.missed;
         counts.overtaken = settled.overtaken;
-        counts.device_elided = settled.elided;
+        counts.device_redundant = settled.redundant;
         counts.pending = asking - settled.switched - settled.refused - settled.missed -
-                         settled.overtaken - settled.elided;
+                         settled.overtaken - settled.redundant;
         return counts;
     }
 

@@ -87,7 +87,7 @@ public:
         bool tries = false;
         ScopeOutcome outcome = judge(kind, track, tries);
         const bool asks = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::captured ||
-                          outcome == ScopeOutcome::stream_elided;
+                          outcome == ScopeOutcome::stream_redundant;
         const bool judged = outcome == ScopeOutcome::asked || outcome == ScopeOutcome::not_worth_it;
         const bool timed = judged && !metered && (tries || gpu_.gate.wants_time(kind));
         const bool rested = track.depth() == 0 || track.word().request() == no_request;
@@ -359,7 +359,7 @@ private:
     ScopeOutcome judge(const ScopeKind& kind, StreamTrack& track, bool& tries) {
         if (!kind.request.asks) return ScopeOutcome::kept;
         if (!gpu_.arbiter.armed()) return disarmed_outcome();
-        if (track.word().request() == kind.index) return ScopeOutcome::stream_elided;
+        if (track.word().request() == kind.index) return ScopeOutcome::stream_redundant;
         if (track.captured()) {
             const RequestIndex before = track.highest_captured();
             if (before == no_request ||
@@ -405,7 +405,7 @@ private:
             const TrackStep step = track.enter_unmarked(kind.index, kind.number);
             // Whoever lowers a clock first looks for it behind saying so.
             if (!gpu_.gate.lowering()) {
-                outcome = ScopeOutcome::stream_elided;
+                outcome = ScopeOutcome::stream_redundant;
                 return step;
             }
             track.leave(step.entry);
@@ -419,7 +419,7 @@ private:
     void mark_open(StreamTrack& track) {
         track.mark_open([&track](std::uint32_t kind) {
             auto& outcomes = track.counts.of(kind).outcomes;
-            --outcomes[static_cast<std::size_t>(ScopeOutcome::stream_elided)];
+            --outcomes[static_cast<std::size_t>(ScopeOutcome::stream_redundant)];
             track.counts.count(kind, ScopeOutcome::asked);
         });
     }

@@ -55,7 +55,7 @@ public:
     [[noreturn]] void fail(const std::string& why, std::size_t line) const {
         throw Error{Errc::invalid_input,
                     {"read a CSV file", name_ + ':' + std::to_string(line), why,
-                     "mend that line; " + std::string{guide_} + " has the columns"}};
+                     "fix that line; " + std::string{guide_} + " has the columns"}};
     }
     [[noreturn]] void fail(const std::string& why) const { fail(why, line_); }
 

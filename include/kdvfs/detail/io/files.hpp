@@ -140,7 +140,7 @@ auto naming_file(const std::string& file, Read&& read) {
         const std::string& remedy = text.remedy;
         throw Error{error.code(),
                     {text.action, file + ": " + text.object, text.vendor_words,
-                     remedy.empty() ? "mend that place, or write the file again" : remedy}};
+                     remedy.empty() ? "fix that place, or write the file again" : remedy}};
     }
 }
 

@@ -148,7 +148,7 @@ inline double student_95(double degrees_of_freedom) {
 
 /// When attribution keeps silent.
 struct AttributionSettings {
-    /// An energy whose 95 % half-width is a larger share of it is `too_short_to_tell`.
+    /// An energy whose 95 % half-width is a larger share of it is `unresolved`.
     double widest_resolved = 0.10;
     /// Kernels' powers lie around the board's mean power, by about this: `PowerPrior::spread`.
     Watts spread{500};

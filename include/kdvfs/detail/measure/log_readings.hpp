@@ -24,19 +24,20 @@ public:
     /// The next reading, in order of its timestamp.
     /// @returns the log's energy at the ends of its readings, once its clock is known; valid until
     ///          the next call
-    std::span<const EnergySample> take(TimePoint stamp, double watts) {
+    std::span<const EnergySample> take(TimePoint timestamp, double watts) {
         ends_.clear();
         if (has_clock_) {
-            add(stamp, watts);
+            add(timestamp, watts);
             return ends_;
         }
         constexpr std::size_t few = 5;     // readings that show the period
         constexpr std::size_t many = 100;  // readings that show the clock
         constexpr Duration long_enough = std::chrono::seconds{5};
-        first_.push_back({stamp, watts});
+        first_.push_back({timestamp, watts});
         if (first_.size() < few) return ends_;
         if (!sample_.on()) sample_.begin(first_period());
-        if (first_.size() >= many || stamp - first_.front().read_at >= long_enough) find_clock();
+        if (first_.size() >= many || timestamp - first_.front().read_at >= long_enough)
+            find_clock();
         return ends_;
     }
 
@@ -60,11 +61,11 @@ private:
         has_clock_ = true;
         if (!sample_.on()) sample_.begin(first_period());
         sample_.set_period(first_period());
-        for (const auto& [stamp, watts] : std::exchange(first_, {})) add(stamp, watts);
+        for (const auto& [timestamp, watts] : std::exchange(first_, {})) add(timestamp, watts);
     }
-    void add(TimePoint stamp, double watts) {
+    void add(TimePoint timestamp, double watts) {
         constexpr int farthest = 3;  // periods: one or two readings may be missing
-        const auto taken = clock_.taken(stamp);
+        const auto taken = clock_.taken(timestamp);
         if (!taken || *taken <= last_) return;
         sample_.read(*taken, Seconds{0}, watts);
         const double since = last_ == TimePoint::min() ? 0 : Seconds{*taken - last_}.count();

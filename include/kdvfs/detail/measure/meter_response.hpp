@@ -57,13 +57,13 @@ public:
     explicit LogClock(std::span<const TimePoint> stamps);
 
     [[nodiscard]] bool regular() const { return period_ > 0; }
-    /// When a sample was taken; its stamp where the log is not regular, nothing where it is late
-    /// behind a late one: then the log has got out of step. In order of the stamps.
-    [[nodiscard]] std::optional<TimePoint> taken(TimePoint stamp) {
-        if (!regular()) return stamp;
-        constexpr double early = 0.1;    // of a period: a stamp's own scatter
-        constexpr double step = 2.5e-3;  // of a period: how far one stamp moves the clock
-        const double since = since_phase(stamp);
+    /// When a sample was taken; its timestamp where the log is not regular, nothing where it is
+    /// late behind a late one: then the log has got out of step. In order of the stamps.
+    [[nodiscard]] std::optional<TimePoint> taken(TimePoint timestamp) {
+        if (!regular()) return timestamp;
+        constexpr double early = 0.1;    // of a period: a timestamp's own scatter
+        constexpr double step = 2.5e-3;  // of a period: how far one timestamp moves the clock
+        const double since = since_phase(timestamp);
         const double begin = std::floor(since / period_ + early) * period_;
         phase_ += nanoseconds(begin);
         const TimePoint at = phase_;
@@ -76,8 +76,8 @@ public:
 private:
     static constexpr double on_time = 0.05;  // of a period
 
-    [[nodiscard]] double since_phase(TimePoint stamp) const {
-        return static_cast<double>((stamp - phase_).count());
+    [[nodiscard]] double since_phase(TimePoint timestamp) const {
+        return static_cast<double>((timestamp - phase_).count());
     }
     [[nodiscard]] static Duration nanoseconds(double count) {
         return Duration{static_cast<Duration::rep>(std::llround(count))};
@@ -85,7 +85,7 @@ private:
 
     double period_ = 0;  // ns
     TimePoint phase_{};
-    bool late_ = false;  // the stamp before
+    bool late_ = false;  // the timestamp before
 };
 
 inline LogClock::LogClock(std::span<const TimePoint> stamps) {

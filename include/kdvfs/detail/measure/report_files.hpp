@@ -35,7 +35,7 @@ KDVFS_INLINE void write_csv(std::ostream& out, const Report& report) {
             << kdvfs::detail::json_number(row.counted_time.count()) << ','
             << (resolved ? kdvfs::detail::json_number(row.energy.joules.count) : "") << ','
             << (resolved ? kdvfs::detail::json_number(row.energy.half_width.count) : "") << ','
-            << (resolved ? "resolved" : "too_short_to_tell") << ',' << row.asked.core.count << ','
+            << (resolved ? "resolved" : "unresolved") << ',' << row.asked.core.count << ','
             << row.asked.memory.count << ',' << row.applied.core.count << ','
             << row.applied.memory.count << ',' << row.held.count << ','
             << kdvfs::detail::json_number(row.held_share) << ','
@@ -58,7 +58,7 @@ inline void put(std::ostream& out, const EnergyEstimate& energy) {
             << R"(,"status":"resolved"})";
     } else {
         out << R"({"joules":null,"half_width_95":null,"noise_half_width_95":null,)"
-            << R"("sensor_half_width_95":null,"status":"too_short_to_tell"})";
+            << R"("sensor_half_width_95":null,"status":"unresolved"})";
     }
 }
 
@@ -119,21 +119,31 @@ inline void put(std::ostream& out, const ReportRow& row) {
     } else {
         out << "null";
     }
-    out << R"(,"asked":)";
-    put(out, row.asked);
-    out << R"(,"applied":)";
-    put(out, row.applied);
-    out << R"(,"held_core_mhz":)" << row.held.count << R"(,"held_share":)"
-        << kdvfs::detail::json_number(row.held_share) << R"(,"held_clocks":[)";
-    std::string_view comma;
-    for (const ClockShare& each : row.held_clocks) {
-        out << std::exchange(comma, ",") << R"({"core_mhz":)" << each.clock.count << R"(,"share":)"
-            << kdvfs::detail::json_number(each.share) << '}';
+    // Each second name is the earlier one, kept until 0.4.
+    for (const char* name : {"requested", "asked"}) {
+        out << ",\"" << name << "\":";
+        put(out, row.asked);
     }
-    out << R"(],"direct_power_w":)"
+    for (const char* name : {"reported", "applied"}) {
+        out << ",\"" << name << "\":";
+        put(out, row.applied);
+    }
+    for (const std::string name : {"measured", "held"}) {
+        out << ",\"" << name << "_core_mhz\":" << row.held.count << ",\"" << name
+            << "_share\":" << kdvfs::detail::json_number(row.held_share) << ",\"" << name
+            << "_clocks\":[";
+        std::string_view comma;
+        for (const ClockShare& each : row.held_clocks) {
+            out << std::exchange(comma, ",") << R"({"core_mhz":)" << each.clock.count
+                << R"(,"share":)" << kdvfs::detail::json_number(each.share) << '}';
+        }
+        out << ']';
+    }
+    out << R"(,"direct_power_w":)"
         << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "null")
         << R"(,"direct_disagrees":)" << (row.direct_disagrees ? "true" : "false") << R"(,"kept":)"
-        << (row.kept ? "true" : "false") << R"(,"asked_share":)"
+        << (row.kept ? "true" : "false") << R"(,"requested_share":)"
+        << kdvfs::detail::json_number(row.asked_share) << R"(,"asked_share":)"
         << kdvfs::detail::json_number(row.asked_share) << R"(,"scopes":)";
     put(out, row.scopes);
     out << '}';
@@ -230,13 +240,15 @@ inline void put(std::ostream& out, const AttributionFit& fit) {
 
 inline void put(std::ostream& out, const ScopeCounts& scopes) {
     out << R"({"scopes":)" << scopes.scopes << R"(,"switches":)" << scopes.switches
-        << R"(,"stream_elided":)" << scopes.stream_elided << R"(,"device_elided":)"
-        << scopes.device_elided << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"missed":)"
-        << scopes.missed << R"(,"overtaken":)" << scopes.overtaken << R"(,"pending":)"
-        << scopes.pending << R"(,"refused":)" << scopes.refused << R"(,"kept":)" << scopes.kept
-        << R"(,"captured":)" << scopes.captured << R"(,"measured":)" << scopes.measured
-        << R"(,"followed":)" << scopes.followed << R"(,"unmetered":)" << scopes.unmetered
-        << R"(,"writes":)" << scopes.writes << '}';
+        << R"(,"stream_redundant":)" << scopes.stream_redundant << R"(,"device_redundant":)"
+        << scopes.device_redundant << R"(,"not_worth_it":)" << scopes.not_worth_it
+        << R"(,"missed":)" << scopes.missed << R"(,"overtaken":)" << scopes.overtaken
+        << R"(,"pending":)" << scopes.pending << R"(,"refused":)" << scopes.refused << R"(,"kept":)"
+        << scopes.kept << R"(,"captured":)" << scopes.captured << R"(,"measured":)"
+        << scopes.measured << R"(,"followed":)" << scopes.followed << R"(,"unmetered":)"
+        << scopes.unmetered << R"(,"writes":)" << scopes.writes;
+    out << R"(,"stream_elided":)" << scopes.stream_redundant;         // earlier name, until 0.4
+    out << R"(,"device_elided":)" << scopes.device_redundant << '}';  // earlier name, until 0.4
 }
 
 inline void put(std::ostream& out, const std::optional<IdleClockShare>& idle) {
@@ -261,13 +273,12 @@ inline void put(std::ostream& out, const std::optional<FollowedShare>& followed)
         << R"(,"left_out":)" << followed->left_out << R"(,"added":)" << followed->added
         << R"(,"swapped":)" << followed->swapped << R"(,"replaced":)" << followed->replaced
         << R"(,"times_lost":)" << followed->times_lost << R"(,"given_up":)"
-        << (followed->given_up ? "true" : "false") << R"(,"stumbled_over":{)";
-    std::string_view comma;
-    for (const auto& [kernel, times] : followed->mismatch) {
-        out << comma << kdvfs::detail::json_string(kernel) << ':' << times;
-        comma = ",";
-    }
-    out << "}}";
+        << (followed->given_up ? "true" : "false") << R"(,"mismatches":{)";
+    std::string all;
+    for (const auto& [kernel, times] : followed->mismatch)
+        all += (all.empty() ? "" : ",") + kdvfs::detail::json_string(kernel) + ':' +
+               std::to_string(times);
+    out << all << R"(},"stumbled_over":{)" << all << "}}";  // earlier name, until 0.4
 }
 
 inline void put(std::ostream& out, const std::string& text) {

@@ -346,7 +346,7 @@ inline void ReportFiller::add_notes(Report& report) const {
          " intervals or samples came too late, or were no numbers, and were not attributed");
     note(sums_.overflows, " times the buffers were full: energy may be with the wrong kernel");
     note(sums_.overflowed_rows,
-         " counter intervals have more (kernel, clock) pairs than are told apart: unexplained");
+         " counter intervals have more (kernel, clock) pairs than can be separated: unexplained");
     for (const ReportRow& row : report.rows) {
         if (!row.direct_disagrees) continue;
         report.notes.push_back(to_string(row.kernel) +
@@ -451,7 +451,7 @@ inline void ReportFiller::add_alarms(Report& report) const {
     if (totals.unexplained < Joules{0}) {
         alarm(
             "kernels and idle have %.1f J more than the counter, beyond the interval of %.1f J: "
-            "do not believe the joules",
+            "do not rely on the joules",
             -totals.unexplained.count, totals.unexplained_half_width.count);
     } else if (totals.unexplained > totals.counter * much) {
         alarm(

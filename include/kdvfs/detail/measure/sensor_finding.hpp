@@ -127,10 +127,10 @@ public:
     /// @returns nothing where there are too few readings
     template <class TakesUsual>
     [[nodiscard]] std::optional<SensorFinding> find(TakesUsual takes_usual) const {
-        const SensorSample thin = static_cast<double>(sample_->rows().size()) > part * fewest
-                                      ? sample_->thinned(part)
-                                      : *sample_;
-        const SensorPosterior free{thin, false, columns_, prior_};
+        const SensorSample sparse = static_cast<double>(sample_->rows().size()) > part * fewest
+                                        ? sample_->thinned(part)
+                                        : *sample_;
+        const SensorPosterior free{sparse, false, columns_, prior_};
         if (!free.solved()) return {};
         const std::vector<double> watts = free.watts(free.likely());
         const auto at = [&](const SensorSample& sample, double rate,
@@ -145,7 +145,7 @@ public:
             return fit;
         };
         std::vector<Fit> parts;
-        for (const double rate : rates) parts.push_back(at(thin, rate));
+        for (const double rate : rates) parts.push_back(at(sparse, rate));
         const auto [centre, apart] = likely_rate(parts);
         std::vector<Fit> all;
         all.push_back(at(*sample_, centre, nearest(parts, centre)));

@@ -295,7 +295,7 @@ inline std::optional<RestoreEntry> find_record(const RestoreFolder& folder,
     if (!file.is_open()) return std::nullopt;
     const std::string path = folder.path() + "/" + record_name;
     RestoreEntry entry = read_record(file.get(), path);
-    if (entry.device != device) reject(path, "it tells of GPU " + entry.device);
+    if (entry.device != device) reject(path, "it is of GPU " + entry.device);
     if (entry.boot != boot_id()) return std::nullopt;
     return entry;
 }

@@ -151,7 +151,7 @@ watch() {
     before= settled=
     owner_state
     visible=$state
-    [ -n "$BASH_VERSION" ] || { read -r word <&3; return; }  # others do not tell 1 s from the end
+    [ -n "$BASH_VERSION" ] || { read -r word <&3; return; }  # others do not distinguish 1 s from the end
     while :; do
         read -r -t 1 -u 3 word
         [ $? -gt 128 ] || return

@@ -15,7 +15,7 @@
 
 /// What planners of pools read and write. In:
 /// `{"gpus": N, "idle_gpu_w": W (0), "classes": [{"name", "load_rps", "first_token_ms", "gap_ms",`
-/// `"spills_to": NAME (none), "profile": [{"parallelism", "core_mhz", "load_rps", "power_w",`
+/// `"overflow_pool": NAME (none), "profile": [{"parallelism", "core_mhz", "load_rps", "power_w",`
 /// `"first_token_ms", "gap_ms"}]}]}`; a clock of -1 is auto. Out:
 /// `{"feasible", "reason", "gpus", "power_w", "pools": [{"class", "serves": [NAME], "load_rps",`
 /// `"gpus", "power_w", "instances": [{"parallelism", "count", "core_mhz", "load_rps"}]}]}`, where
@@ -42,7 +42,7 @@ public:
 
     [[noreturn]] void fail(const std::string& field, const std::string& why) const {
         throw Error{Errc::invalid_input,
-                    {"read a description of pools", file_, field + ": " + why, "mend that field"}};
+                    {"read a description of pools", file_, field + ": " + why, "fix that field"}};
     }
     [[nodiscard]] double number(const std::string& name) const {
         const auto field = json_.find(name);
@@ -168,11 +168,13 @@ inline ClusterQuestion parse_cluster_question(const std::string& text, const std
             service.fail("classes", "the name '" + name + "' is there twice");
     }
     for (std::size_t c = 0; c < classes.size(); ++c) {
-        if (!classes[c].has("spills_to")) continue;
-        const std::string name = classes[c].text("spills_to");
+        const char* const key =
+            classes[c].has("overflow_pool") ? "overflow_pool" : "spills_to";  // earlier name
+        if (!classes[c].has(key)) continue;
+        const std::string name = classes[c].text(key);
         question.classes[c].overflow_pool = detail::index_of(question.classes, name);
         if (!question.classes[c].overflow_pool)
-            classes[c].fail("spills_to", "there is no class '" + name + "'");
+            classes[c].fail(key, "there is no class '" + name + "'");
     }
     return question;
 }

@@ -174,7 +174,7 @@ KDVFS_INLINE std::string SteadyState::why_not(const SteadyReport& report) const 
     const double uncertainty = report.joules_per_token.high / report.joules_per_token.value - 1;
     if (!(uncertainty <= options_.most_uncertainty))
         return text(
-            "too short to tell: joules per token are known to %.3g %%, not %.3g %%: "
+            "too short: joules per token are known to %.3g %%, not %.3g %%: "
             "send more requests",
             100 * uncertainty, 100 * options_.most_uncertainty);
     return "";

@@ -5,6 +5,7 @@
 
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/units.hpp>
 
 #include <fcntl.h>
@@ -13,10 +14,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <span>
 #include <string>
 #include <system_error>
@@ -53,7 +57,7 @@ KDVFS_INLINE FolderRanks::~FolderRanks() {
 }
 
 KDVFS_INLINE std::vector<std::string> FolderRanks::gather(std::string text, Duration deadline) {
-    throw_if_broken();
+    join(deadline);
     ++turn_;
     if (rank_ == 0) return collect(turn_, std::move(text), deadline);
     post(turn_, std::to_string(rank_), text);
@@ -61,7 +65,7 @@ KDVFS_INLINE std::vector<std::string> FolderRanks::gather(std::string text, Dura
 }
 
 KDVFS_INLINE std::string FolderRanks::broadcast(const std::string& text, Duration deadline) {
-    throw_if_broken();
+    join(deadline);
     return answered(++turn_, text, deadline);
 }
 
@@ -70,10 +74,14 @@ KDVFS_INLINE void FolderRanks::begin_max(std::span<const double> numbers) {
     mine_.assign(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
     max_turn_ = ++turn_;
     max_begun_ = true;
-    if (rank_ != 0) post(max_turn_, std::to_string(rank_), mine_);
+    if (is_joined_) post_maximum();
 }
 
 KDVFS_INLINE std::vector<double> FolderRanks::end_max(Duration deadline) {
+    if (!is_joined_) {
+        join(deadline);
+        post_maximum();
+    }
     throw_if_broken();
     max_begun_ = false;
     std::vector<double> largest = numbers_in(mine_);
@@ -112,9 +120,63 @@ KDVFS_INLINE void FolderRanks::make_folder() const {
                  "remove it, or give a folder of your own"}};
 }
 
+KDVFS_INLINE void FolderRanks::join(Duration& deadline) {
+    throw_if_broken();
+    if (is_joined_) return;
+    const auto begin = std::chrono::steady_clock::now();
+    token_ = random_name();
+    rank_ == 0 ? begin_run(deadline) : find_run(deadline);
+    is_joined_ = true;
+    deadline -= std::chrono::steady_clock::now() - begin;
+}
+
+KDVFS_INLINE void FolderRanks::begin_run(Duration deadline) {
+    run_ = token_;
+    write(folder_ / "run", run_);
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator{folder_, ignored})
+        if (const std::string name = entry.path().filename();
+            name != "run" && !name.starts_with('.') && !name.starts_with(run_))
+            std::filesystem::remove(entry.path(), ignored);
+    std::string tokens;
+    for (const std::string& token : collect(0, token_, deadline)) tokens += token + '\n';
+    post(0, "answer", tokens);
+}
+
+KDVFS_INLINE void FolderRanks::find_run(Duration deadline) {
+    const auto is_found = [&] {
+        const std::string run = read_if_there(folder_ / "run");
+        if (!run.empty() && run != run_) {
+            run_ = run;
+            post(0, std::to_string(rank_), token_);
+        }
+        return has_token(read_if_there(file(0, "answer")));
+    };
+    if (!wait_until(is_found, deadline + deadline / 10)) give_up({{0}}, deadline);
+}
+
+KDVFS_INLINE bool FolderRanks::has_token(const std::string& text) const {
+    return text.find(token_) != std::string::npos;
+}
+
+KDVFS_INLINE std::string FolderRanks::random_name() {
+    std::random_device random;
+    char text[17];
+    std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+    return text;
+}
+
+KDVFS_INLINE std::string FolderRanks::read_if_there(const std::filesystem::path& path) {
+    try {
+        return std::filesystem::exists(path) ? tune::read_trusted_file(path) : std::string{};
+    } catch (const Error&) {
+        return {};  // removed meanwhile
+    }
+}
+
 KDVFS_INLINE std::filesystem::path FolderRanks::file(std::uint64_t turn,
                                                      const std::string& who) const {
-    return folder_ / (std::to_string(turn) + "-" + who);
+    return folder_ / (run_ + '-' + std::to_string(turn) + '-' + who);
 }
 
 KDVFS_INLINE void FolderRanks::write(const std::filesystem::path& target,
@@ -132,6 +194,10 @@ KDVFS_INLINE void FolderRanks::post(std::uint64_t turn, const std::string& who,
                                     const std::string& text) {
     write(file(turn, who), text);
     own_.push_back({turn, file(turn, who)});
+}
+
+KDVFS_INLINE void FolderRanks::post_maximum() {
+    if (rank_ != 0) post(max_turn_, std::to_string(rank_), mine_);
 }
 
 KDVFS_INLINE void FolderRanks::remove_first_noexcept() noexcept {
@@ -184,7 +250,10 @@ KDVFS_INLINE bool FolderRanks::is_posted(std::uint64_t turn, std::size_t rank) c
 KDVFS_INLINE void FolderRanks::give_up(std::span<const std::uint32_t> silent, Duration deadline) {
     broken_ = detail::silent_ranks_error(silent, deadline);
     try {
-        write(folder_ / "failed", detail::rank_names(silent));
+        std::string text = detail::rank_names(silent);
+        for (std::uint32_t r = 1; r < size_ && rank_ == 0 && !is_joined_; ++r)
+            text += '\n' + read_if_there(file(0, std::to_string(r)));
+        write(failed_file(), text);
     } catch (const Error&) {  // each rank has its own deadline
     }
     throw Error{*broken_};

@@ -113,7 +113,7 @@ inline nlohmann::json parse_json(std::string_view text, const std::string& file)
     const auto fail = [&](const std::string& object, const std::string& why) {
         throw Error{
             Errc::invalid_input,
-            {"read a file of kdvfs", object, why, "mend that place, or write the file again"}};
+            {"read a file of kdvfs", object, why, "fix that place, or write the file again"}};
     };
     nlohmann::json json;
     try {

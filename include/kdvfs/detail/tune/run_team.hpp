@@ -47,7 +47,7 @@ public:
     /// Takes what has arrived. @param iteration that begins
     void receive(std::uint64_t iteration) {
         if (!leads()) {
-            for (const std::string& text : link_->take_announcements()) heard(text, iteration);
+            for (const std::string& text : link_->take_announcements()) obey(text, iteration);
             return;
         }
         for (const auto& [rank, text] : link_->take_reports())
@@ -234,7 +234,7 @@ private:
             words.fail();
         }
     }
-    void heard(const std::string& text, std::uint64_t iteration) {
+    void obey(const std::string& text, std::uint64_t iteration) {
         MessageReader words{text};
         const std::string_view kind = words.word();
         if (kind == "order") {

@@ -118,7 +118,7 @@ KDVFS_INLINE Validation validate(const Plan& plan, std::size_t pairs,
     if (pairs < 2) {
         throw Error{Errc::invalid_input,
                     {"validate a plan", std::to_string(pairs) + " pairs of runs",
-                     "there is no interval to tell from them", "ask for at least two, better ten"}};
+                     "they give no interval", "ask for at least two, better ten"}};
     }
     std::vector<double> times;
     std::vector<double> energies;

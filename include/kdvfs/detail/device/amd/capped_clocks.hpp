@@ -330,7 +330,7 @@ private:
         if (masked_cap_) return *masked_cap_;
         throw Error{Errc::refused,
                     {"read the clock settings", to_string(info_),
-                     "its level is 'manual', and it does not tell which core levels somebody has "
+                     "its level is 'manual', and it does not show which core levels somebody has "
                      "allowed",
                      "set its performance level to auto first"}};
     }

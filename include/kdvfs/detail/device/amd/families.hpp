@@ -59,7 +59,7 @@ inline void require_proven(const Card& card, bool allow_unproven) {
     const bool unknown = family.evidence == RestoreEvidence::unknown;
     if (unknown && allow_unproven) return;
     const std::string architecture =
-        card.architecture.empty() ? "an architecture that KFD does not tell" : card.architecture;
+        card.architecture.empty() ? "an architecture that KFD does not name" : card.architecture;
     throw Error{Errc::not_supported,
                 {"set the clocks", to_string(card),
                  "it is of family " + std::string{family.name} + " (" + architecture +

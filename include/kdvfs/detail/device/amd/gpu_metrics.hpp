@@ -398,7 +398,7 @@ public:
     /// What joules are taken from where that is no energy counter, for `DeviceInfo::energy`.
     [[nodiscard]] std::string counts_by() const {
         if (!integrates_) return {};
-        return "power x time: this board's gpu_metrics tells no energy, so what its power did "
+        return "power x time: this board's gpu_metrics has no energy, so what its power did "
                "between two readings is not seen";
     }
 

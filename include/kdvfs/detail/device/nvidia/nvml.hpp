@@ -320,7 +320,7 @@ put_back() {
         if (limited_at_opening_) {
             throw Error{Errc::busy,
                         {"change clocks", to_string(info_), "",
-                         "somebody had set its clocks, and NVML cannot tell to what, so they "
+                         "somebody had set its clocks, and NVML does not say to what, so they "
                          "could not be restored: reset them first (nvidia-smi -rgc -rmc)"}};
         }
     }

@@ -135,7 +135,7 @@ KDVFS_INLINE EnergyReading Device::read_energy() noexcept {
 }
 
 KDVFS_INLINE TrackKey Device::track_key(StreamRef stream) {
-    fail_if_struck(Call::track_key, "tell which track a stream is");
+    fail_if_struck(Call::track_key, "find which track a stream is");
     const Stream& known = checked(stream);
     return {.stream = stream, .capture = known.capture_};
 }
