@@ -353,7 +353,8 @@ ServingCounts serve_trace(const Costs& costs, std::span<const Request> requests,
         engine.advance(end);
         total += engine.counts();
     }
-    for (const StepLoad& part : loads) load->add(part);
+    if (load != nullptr)
+        for (const StepLoad& part : loads) load->add(part);
     return total;
 }
 

@@ -376,9 +376,8 @@ bool sweep_steps(const Options& options) {
             sweep.energy(Seconds{reading.sampled_at.time_since_epoch()}, reading.joules);
     }
     for (std::size_t c = 0; c < sweep_options.clocks.size(); ++c)
-        std::printf("%s: %.0f steps, %.0f counter rows\n",
-                    to_string(sweep_options.clocks[c]).c_str(), sweep.steps_at(c),
-                    sweep.rows_at(c));
+        std::printf("%s: %.0f steps\n", to_string(sweep_options.clocks[c]).c_str(),
+                    sweep.steps_at(c));
     const std::vector<serve::StepRow> rows = sweep.rows();
     if (std::ofstream file{options.sweep}; !(file << serve::to_csv(rows)).flush())
         throw Error{Errc::io, {"write the step table", options.sweep, "", "check its folder"}};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Iterations with transfers, collectives, embedding and optimizer, and orders given as text,
 // against a simulation that knows nothing of dependencies.
-#include <kdvfs/train/collective.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
+#include <kdvfs/train/pipeline_shape.hpp>
 #include <kdvfs/train/plan.hpp>
 #include <kdvfs/train/schedule_text.hpp>
 

@@ -367,55 +367,117 @@ private:
 
 /// The plan of half an hour of noisy sweeping, by a late counter.
 StepPlan plan_of_noisy_sweep(const NoisyBoard& board, const std::vector<Request>& requests,
-                             Seconds late, std::optional<Seconds>& lag) {
+                             std::size_t boards, Seconds late) {
     StepSweepOptions options;
     options.clocks = board.clocks();
     std::deque<StepSweep> sweeps;
-    serve_trace(board, requests, ClusterOptions{}, [&] {
+    ClusterOptions cluster;
+    cluster.boards = boards;
+    serve_trace(board, requests, cluster, [&] {
         sweeps.emplace_back(options);
         return std::make_unique<LateSweep>(sweeps.back(), late);
     });
     StepSweep all = sweeps.front();
     for (std::size_t b = 1; b < sweeps.size(); ++b) all.add(sweeps[b]);
-    lag = all.counter_lag();
     return make_step_plan(StepTable{all.rows()}, all.load(), {StepPolicy::by_step});
 }
 
-/// Instances that only read prompts, and mixed ones: what a noisy board and a late counter leave of
-/// what the true table saves.
-TEST(Serving, ALateCounterOfANoisyBoardTellsWhatStepsCost) {
-    const auto mixed = synthetic_conversations(Seconds{1800}, 4);
-    auto prompts = mixed;
-    for (Request& request : prompts) request.answer_tokens = 1;
-    const std::tuple<const char*, const std::vector<Request>*, double> rows[]{
-        {"prompts only", &prompts, 4.5}, {"mixed", &mixed, 24.0}};
-    for (const auto& [name, given, exact] : rows) {
-        const std::vector<Request>& requests = *given;
-
-        ServedHour truth{requests, 4};
-        const double best = truth.saved(truth.with_plan(StepPolicy::by_step, Seconds{0.006}));
-        EXPECT_GE(best, exact) << name;
-        for (const double late : {0.0, 0.1}) {
-            const NoisyBoard board;
-            std::optional<Seconds> lag;
-            const StepPlan plan = plan_of_noisy_sweep(board, requests, Seconds{late}, lag);
-            const auto serve_by = [&](const auto& policy) {
-                return serve_trace(board, requests, ClusterOptions{}, policy);
-            };
-            const ServingCounts top =
-                serve_by([] { return std::make_unique<FixedClock>(Megahertz{2520}); });
-            const ServingCounts counts =
-                serve_by([&] { return std::make_unique<PlannedClocks>(plan); });
-            const double saved = 100 * (1 - counts.energy / top.energy);
-            std::cout << name << ", counter " << 1e3 * late << " ms late, taken for "
-                      << 1e3 * lag->count() << " ms: saves " << saved << " %, the true table "
-                      << best << " %\n";
-            EXPECT_NEAR(lag->count(), late, 0.026) << name;
-            EXPECT_GE(saved, 0.9 * best) << name << ' ' << late;
-            EXPECT_LE(top.first_tokens_pct() - counts.first_tokens_pct(), 0.1) << name;
-            EXPECT_GE(counts.gaps_pct(), 99.9) << name;
-        }
+/// The most that a policy saves where nothing is noisy and all is known, of those that keep first
+/// tokens and the gap.
+double best_exact_saving(ServedHour& hour) {
+    double best = 0;
+    const auto consider = [&](const ServingCounts& counts) {
+        if (hour.lost(counts) <= 0.1 && counts.gaps_pct() >= std::min(99.9, hour.base().gaps_pct()))
+            best = std::max(best, hour.saved(counts));
+    };
+    const RooflineBoard board;
+    for (const Megahertz clock : board.clocks()) consider(hour.with_fixed(clock));
+    for (const StepPolicy policy :
+         {StepPolicy::no_harm, StepPolicy::two_clocks, StepPolicy::by_step}) {
+        consider(hour.with_plan(policy, Seconds{0.006}));
+        consider(hour.without_limit(policy));
     }
+    return best;
+}
+
+std::vector<Request> first_half_hour(const std::vector<Request>& requests) {
+    const auto end = std::find_if(requests.begin(), requests.end(),
+                                  [](const Request& r) { return r.arrival >= Seconds{1800}; });
+    return {requests.begin(), end};
+}
+
+struct NoisyRow {
+    double saved;  ///< %
+    double lost;   ///< points of first tokens
+    double gaps;   ///< %, kept
+    double share;  ///< of the best exact saving
+};
+
+/// An hour on noisy boards by the plan of a sweep on them.
+NoisyRow serve_noisily(const std::string& name, const std::vector<Request>& requests,
+                       std::size_t boards, Seconds late) {
+    ServedHour exact{requests, boards};
+    const double best = best_exact_saving(exact);
+    const NoisyBoard board;
+    const StepPlan plan = plan_of_noisy_sweep(board, first_half_hour(requests), boards, late);
+    ClusterOptions cluster;
+    cluster.boards = boards;
+    const ServingCounts top = serve_trace(
+        board, requests, cluster, [] { return std::make_unique<FixedClock>(Megahertz{2520}); });
+    const ServingCounts counts = serve_trace(board, requests, cluster,
+                                             [&] { return std::make_unique<PlannedClocks>(plan); });
+    const double saved = 100 * (1 - counts.energy / top.energy);
+    const NoisyRow row{saved, top.first_tokens_pct() - counts.first_tokens_pct(),
+                       counts.gaps_pct() - std::min(0.0, top.gaps_pct() - 99.9), saved / best};
+    char text[240];
+    std::snprintf(text, sizeof text,
+                  "%s, %zu boards, noisy, counter %.0f ms late: energy %+.2f %%, %.0f %% of the "
+                  "best exact policy's %.2f; first tokens %+.3f points (%.2f %% at the top), gaps "
+                  "kept %.3f %% (%.3f)\n",
+                  name.c_str(), boards, 1e3 * late.count(), -saved, 100 * row.share, best,
+                  -row.lost, top.first_tokens_pct(), counts.gaps_pct(), top.gaps_pct());
+    std::cout << text;
+    return row;
+}
+
+/// Steps that jitter and stall, and a counter that is late and counts whole joules: what is left of
+/// what can be saved where all is known. `KDVFS_MIXES=N` serves N times all mixes, drawn anew.
+TEST(Serving, ANoisyBoardIsSweptAndServed) {
+    const char* mixes = std::getenv("KDVFS_MIXES");
+    double worst = 0;
+    const auto serve = [&](const std::string& name, const std::vector<Request>& requests,
+                           std::size_t boards, double late) {
+        const NoisyRow row = serve_noisily(name, requests, boards, Seconds{late});
+        worst = std::max(worst, row.lost);
+        EXPECT_LE(row.lost, 0.1) << name;
+        EXPECT_GE(row.gaps, 99.9) << name;
+        // Code and prompts alone: limits of first tokens, and noise, cost up to a fifth.
+        EXPECT_GE(row.share, name == "conversations" ? 0.9 : 0.8) << name;
+    };
+    const Seconds hour{mixes != nullptr ? 3500.0 : 2400.0};
+    const std::uint64_t seeds = mixes != nullptr ? std::stoul(mixes) : 1;
+    for (std::uint64_t seed = 3000; seed < 3000 + seeds; ++seed) {
+        std::mt19937_64 random{seed};
+        const double rate = std::uniform_real_distribution<double>{1.5, 3.5}(random);
+        const double late = std::uniform_real_distribution<double>{0, 0.12}(random);
+        serve("conversations", synthetic_conversations(hour, seed), 4, late);
+        if (mixes == nullptr) return;
+        serve("code", synthetic_code(hour, rate, seed), 4, late);
+        for (const std::size_t boards : {3, 2})
+            serve("conversations", synthetic_conversations(hour, seed + 10 * boards), boards, late);
+        std::vector<Request> prompts = synthetic_conversations(hour, seed + 50);
+        std::vector<Request> decode = synthetic_conversations(hour, seed + 70);
+        std::vector<Request> mixed = synthetic_code(hour, 0.3 * rate, seed + 60);
+        for (std::size_t k = 0; k < prompts.size(); k += 2) mixed.push_back(prompts[k]);
+        std::sort(mixed.begin(), mixed.end(),
+                  [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
+        for (Request& request : prompts) request.answer_tokens = 1;
+        for (Request& request : decode) request.prompt_tokens = 1;
+        serve("prompts only", prompts, 4, late);
+        serve("answers only", decode, 4, late);
+        serve("mixed", mixed, 4, late);
+    }
+    std::cout << "noisy boards: at worst " << worst << " points of first tokens\n";
 }
 
 /// An instance that only decodes runs at the most frugal clock that keeps the gap, whatever the
@@ -479,7 +541,7 @@ TEST(StepSweep, ItsTableIsTheBoards) {
                 continue;
             }
             EXPECT_NEAR(known->time / truth.time, 1, 0.05) << to_string(clock);
-            EXPECT_NEAR(known->energy / truth.energy, 1, 0.05) << to_string(clock);
+            EXPECT_NEAR(known->energy / truth.energy, 1, 0.07) << to_string(clock);
         }
         if (const Watts idle = table.idle_power(clock); idle.count > 0) {
             EXPECT_NEAR(idle.count, board.idle_power(clock).count, 3);

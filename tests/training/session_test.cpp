@@ -220,6 +220,65 @@ TEST(Operations, OfAWholeIterationHaveScopes) {
     session.check();
 }
 
+/// As with zero bubbles, or a forward beside a backward: two operations are open at once on two
+/// streams. The board is at the higher of their clocks, each is measured as its own, and the plan
+/// is judged as one of operations in turn.
+TEST(Operations, OfTwoStreamsMayOverlap) {
+    Alone alone;
+    simulated::Device& device = alone.stage.device();
+    const StreamRef second = device.create_stream();
+    train::PlannedClocks planned[2];
+    {
+        train::SessionOptions options;
+        options.plan = {.slowdown = 0.2};
+        ThreadSession session{alone.stage.gpu(), alone.rank, alone.pipeline, options};
+        const auto work = work_of(board(), 0, 1, train::Pass::forward);
+        std::vector<ClockPoint> held;
+        const auto note = [&](StreamRef stream) {
+            device.call_back(stream, [&] { held.push_back(device.effective_clocks()); });
+        };
+        for (int iteration = 0; iteration < 3; ++iteration) {
+            session.next_iteration();
+            for (int k = 0; k < 2; ++k) planned[k] = session.first_plan().operations[1 + k];
+            alone.run<Forward>(session, 0);
+            train::OpScope<Forward> forward{session, alone.stream, 0, 1};
+            device.launch(alone.stream, work);
+            note(alone.stream);
+            train::OpScope<Backward> backward{session, second, 0, 0};
+            EXPECT_THAT(message_of([&] { alone.run<Backward>(session, 1); }),
+                        HasSubstr("forward of microbatch 1, chunk 0, on stage 0, has not ended"));
+            device.launch(second, work);
+            device.synchronize(alone.stream);
+            device.synchronize(second);
+            note(second);
+            device.synchronize(second);
+            forward.close();  // in another order than they began
+            device.synchronize(alone.stream);
+            device.advance(1ms);
+            device.launch(second, work);
+            note(second);
+            backward.close();
+            device.synchronize(second);
+            alone.run<Backward>(session, 1);
+            device.synchronize(alone.stream);
+        }
+        const auto highest = std::max(planned[0].first.core, planned[1].first.core);
+        ASSERT_EQ(held.size(), 9U);
+        for (std::size_t i = 0; i < held.size(); i += 3) {
+            EXPECT_EQ(held[i + 1].core, highest);
+            EXPECT_EQ(held[i + 2].core, planned[1].first.core);
+        }
+        session.check();
+        std::map<std::string, std::uint64_t> calls;
+        for (const auto& row : session.report().rows) calls[row.kernel.name] = row.calls;
+        EXPECT_EQ(calls["forward"], 6U);
+        EXPECT_EQ(calls["backward"], 6U);
+    }
+    // Nothing is asked for any more.
+    alone.stage.device().advance(10ms);
+    EXPECT_EQ(device.effective_clocks().core, auto_clock);
+}
+
 TEST(Operations, HaveTheClocksOfThePlanFromTheirFirstMomentToTheirLast) {
     for (const train::Clocks clocks : {train::Clocks::one, train::Clocks::two}) {
         Alone alone;

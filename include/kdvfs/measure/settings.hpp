@@ -61,6 +61,8 @@ struct AccumulatorSettings {
     /// of a power log and of a counter that moves faster than every 80 ms (docs/measuring.md). Else
     /// a counter is taken at its timestamps, a log as `SourceFinder` has it.
     bool sensor_may_lag = false;
+    /// A slow counter is taken to follow the load by any time up to this; NVML's do by 4 to 18 ms.
+    Duration most_late = std::chrono::milliseconds{30};
     /// What is known of the sensors beforehand. Where a `Gpu` is opened: nothing, what `kdvfs
     /// measure-sensor` has kept of the board on this machine; `SensorCalibration{}`, not even that.
     std::optional<SensorCalibration> sensors{};

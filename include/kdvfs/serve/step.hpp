@@ -128,12 +128,60 @@ private:
     std::size_t strides_[2]{};
 };
 
+/// How much longer than the mean single steps take. Most vary by a share of their time, which is
+/// the same at any clock; a step that takes a quarter longer has stalled, for a time that no clock
+/// changes.
+class StepSpread {
+public:
+    void add(Seconds took, Seconds mean) {
+        ++steps_;
+        const double longer = took / mean - 1;
+        if (longer <= 0) return;
+        if (longer < stalled)
+            ++varied_[static_cast<std::size_t>(longer / stalled * bins)];
+        else
+            ++stalls_[std::min(static_cast<std::size_t>((took - mean) / stall_bin), bins - 1)];
+    }
+    void add(const StepSpread& other) {
+        steps_ += other.steps_;
+        for (std::size_t bin = 0; bin < bins; ++bin) {
+            varied_[bin] += other.varied_[bin];
+            stalls_[bin] += other.stalls_[bin];
+        }
+    }
+    /// The share of steps of this mean time that take longer than `limit`, 0 to 1.
+    [[nodiscard]] double share_beyond(Seconds limit, Seconds mean) const {
+        if (mean > limit || steps_ == 0) return mean > limit ? 1 : 0;
+        const auto above = [](const std::vector<double>& counts, double place) {
+            double sum = 0;
+            for (std::size_t bin = 0; bin < bins; ++bin)
+                sum += counts[bin] * std::clamp(static_cast<double>(bin) + 1 - place, 0.0, 1.0);
+            return sum;
+        };
+        return (above(varied_, (limit / mean - 1) / stalled * bins) +
+                above(stalls_, (limit - mean) / stall_bin)) /
+               steps_;
+    }
+
+private:
+    static constexpr std::size_t bins = 64;
+    static constexpr double stalled = 0.25;
+    static constexpr Seconds stall_bin{0.004};
+
+    std::vector<double> varied_ = std::vector<double>(bins);
+    std::vector<double> stalls_ = std::vector<double>(bins);
+    double steps_ = 0;
+};
+
 /// Which steps an engine did, counted by bucket, and how long its phases lasted. Record it at the
 /// top clock, for some minutes of ordinary load. Not thread-safe.
 class StepLoad {
 public:
     explicit StepLoad(StepBuckets buckets)
-        : buckets_{std::move(buckets)}, steps_(buckets_.size()), tokens_(buckets_.size()) {}
+        : buckets_{std::move(buckets)},
+          steps_(buckets_.size()),
+          tokens_(buckets_.size()),
+          times_(buckets_.size()) {}
 
     /// A step and how long it took; an idle shape ends the phase.
     void add(StepShape shape, Seconds took) {
@@ -145,8 +193,12 @@ public:
         if (before_ < 0) ++runs.count;
         runs.total += took;
         before_ = prompts ? 1 : 0;
-        ++steps_[buckets_.bucket(shape)];
-        tokens_[buckets_.bucket(shape)] += shape.sequences;
+        const std::size_t bucket = buckets_.bucket(shape);
+        // Prompts of one bucket differ too much for their steps' spread to be chance.
+        if (!prompts && steps_[bucket] >= enough) spread_.add(took, mean_time(bucket));
+        ++steps_[bucket];
+        tokens_[bucket] += shape.sequences;
+        times_[bucket] += took;
     }
 
     /// What another board did; both sort into the same buckets.
@@ -154,7 +206,9 @@ public:
         for (std::size_t bucket = 0; bucket < steps_.size(); ++bucket) {
             steps_[bucket] += other.steps_[bucket];
             tokens_[bucket] += other.tokens_[bucket];
+            times_[bucket] += other.times_[bucket];
         }
+        spread_.add(other.spread_);
         with_prompts_.add(other.with_prompts_);
         decode_.add(other.decode_);
     }
@@ -163,6 +217,12 @@ public:
     /// Steps of a bucket, and tokens that followed another token in them.
     [[nodiscard]] double steps(std::size_t bucket) const { return steps_[bucket]; }
     [[nodiscard]] double tokens(std::size_t bucket) const { return tokens_[bucket]; }
+    /// Of the bucket's steps. @pre steps(bucket) > 0
+    [[nodiscard]] Seconds mean_time(std::size_t bucket) const {
+        return times_[bucket] / steps_[bucket];
+    }
+    /// Of steps without prompts about their bucket's mean.
+    [[nodiscard]] const StepSpread& spread() const { return spread_; }
     /// Mean length of a row of steps with prompts, and of one without; 0 where none was seen.
     [[nodiscard]] Seconds prompt_phase() const { return with_prompts_.mean(); }
     [[nodiscard]] Seconds decode_phase() const { return decode_.mean(); }
@@ -178,9 +238,13 @@ private:
         [[nodiscard]] Seconds mean() const { return count == 0 ? Seconds{0} : total / count; }
     };
 
+    static constexpr double enough = 8;  ///< steps whose mean is one
+
     StepBuckets buckets_;
     std::vector<double> steps_;
     std::vector<double> tokens_;
+    std::vector<Seconds> times_;
+    StepSpread spread_;
     Runs with_prompts_;
     Runs decode_;
     int before_ = -1;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
-#include <kdvfs/detail/measure/symmetric_matrix.hpp>
+#include <kdvfs/detail/form.hpp>
+#include <kdvfs/detail/serve/step_cells.hpp>
+#include <kdvfs/detail/serve/step_meter.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
@@ -10,11 +12,8 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <optional>
 #include <string>
@@ -36,170 +35,13 @@ struct StepSweepOptions {
         {1, 64, 128, 256, 384, 512}, {1, 4, 8, 16, 32, 64, 128}, {1, 512, 1024, 2048, 4096, 8192}};
 };
 
-namespace detail {
-
-/// Fits the cells of a step table to sums of steps: what a step costs is interpolated between its
-/// cells, as StepTable does, and a cell is what a plane through all of them says plus a deviation
-/// that must be earned by data. Least squares of relative errors.
-class StepCellFit {
-public:
-    explicit StepCellFit(const StepBuckets::Edges& grid) : grid_{grid} {
-        columns_ = first_cell + grid_.prompt_tokens.size() +
-                   grid_.sequences.size() * grid_.context_tokens.size();
-        matrix_.grow(columns_);
-        right_.resize(columns_);
-        row_.resize(columns_);
-    }
-
-    /// Adds so much of a step to the sum that is being made.
-    void step(StepShape shape, double part) {
-        if (shape.prompt_tokens > 0) {
-            add(0, part);
-            add(1, part * shape.prompt_tokens / prompt_scale);
-            for (const auto& [index, weight] : places(grid_.prompt_tokens, shape.prompt_tokens))
-                add(first_cell + index, part * weight);
-        }
-        if (shape.sequences > 0) decode(shape.sequences, shape.context_tokens, part);
-        // A mixed step reads the weights once.
-        if (phase_of(shape) == Phase::mixed)
-            decode(grid_.sequences.front(), reference_context(), -part);
-    }
-    void idle(Seconds time) { add(idle_column, time.count()); }
-    /// The sum has cost so much. Nothing is taken where that is not above zero.
-    void close(double value) {
-        if (value > 0) {
-            std::vector<double> values;
-            for (const std::size_t column : touched_) values.push_back(row_[column]);
-            matrix_.add_outer(touched_, values, 1 / (value * value));
-            for (std::size_t i = 0; i < touched_.size(); ++i)
-                right_[touched_[i]] += values[i] / value;
-            ++rows_;
-            sum_ += value;
-        }
-        drop();
-    }
-    void drop() {
-        for (const std::size_t column : touched_) row_[column] = 0;
-        touched_.clear();
-    }
-
-    void add(const StepCellFit& other) {
-        matrix_ += other.matrix_;
-        for (std::size_t c = 0; c < columns_; ++c) right_[c] += other.right_[c];
-        rows_ += other.rows_;
-        sum_ += other.sum_;
-    }
-    [[nodiscard]] double rows() const { return rows_; }
-    /// The sum of squares of relative errors that the best cells leave.
-    [[nodiscard]] double unexplained() const {
-        if (rows_ == 0) return 0;
-        const std::vector<double> cells = solved();
-        double sum = rows_;
-        for (std::size_t i = 0; i < columns_; ++i) {
-            if (cells[i] == 0) continue;
-            sum -= 2 * right_[i] * cells[i];
-            for (std::size_t j = 0; j < columns_; ++j) sum += cells[i] * matrix_(i, j) * cells[j];
-        }
-        return std::max(sum, 0.0);
-    }
-
-    /// What cells cost.
-    class Solution {
-    public:
-        Solution(const StepCellFit& fit, std::vector<double> values)
-            : fit_{fit}, values_{std::move(values)} {}
-        [[nodiscard]] double prefill(std::size_t index) const {
-            return values_[0] + values_[1] * fit_.grid_.prompt_tokens[index] / prompt_scale +
-                   values_[first_cell + index];
-        }
-        [[nodiscard]] double decode(std::size_t sequences, std::size_t context) const {
-            const double s = fit_.grid_.sequences[sequences];
-            const double c = fit_.grid_.context_tokens[context];
-            return values_[2] + values_[3] * s / sequence_scale +
-                   values_[4] * s * c / context_scale +
-                   values_[fit_.decode_cell(sequences, context)];
-        }
-        /// Watts, where sums are joules.
-        [[nodiscard]] double idle() const { return values_[idle_column]; }
-
-    private:
-        const StepCellFit& fit_;
-        std::vector<double> values_;
-    };
-    /// @pre rows() > 0
-    [[nodiscard]] Solution solve() const { return {*this, solved()}; }
-
-private:
-    [[nodiscard]] std::vector<double> solved() const {
-        measure::SymmetricMatrix matrix = matrix_;
-        const double mean = sum_ / rows_;
-        const auto hold = [&](std::size_t column, double width) {
-            const std::size_t columns[]{column};
-            const double one[]{1};
-            matrix.add_outer(columns, one, noise * noise / (width * width * mean * mean));
-        };
-        for (std::size_t c = 0; c < first_cell; ++c) hold(c, 1e3);  // free, and never singular
-        for (std::size_t c = first_cell; c < columns_; ++c) hold(c, deviation);
-        return measure::Cholesky{matrix}.solve(right_);
-    }
-
-    static constexpr double noise = 0.02;      ///< of a sum, relative
-    static constexpr double deviation = 0.15;  ///< of a cell from the plane, of the mean sum
-    static constexpr double prompt_scale = 512, sequence_scale = 16, context_scale = 1e4;
-    static constexpr std::size_t idle_column = 5, first_cell = 6;
-
-    using Places = std::vector<std::pair<std::size_t, double>>;
-
-    static Places places(const std::vector<std::uint32_t>& axis, std::uint32_t value) {
-        const auto upper = std::lower_bound(axis.begin(), axis.end(), value);
-        if (upper == axis.begin()) return {{0, 1}};
-        if (upper == axis.end()) return {{axis.size() - 1, 1}};
-        const auto index = static_cast<std::size_t>(upper - axis.begin());
-        const double above = static_cast<double>(value - axis[index - 1]) /
-                             static_cast<double>(axis[index] - axis[index - 1]);
-        return {{index - 1, 1 - above}, {index, above}};
-    }
-    [[nodiscard]] std::uint32_t reference_context() const {
-        return std::clamp(256U, grid_.context_tokens.front(), grid_.context_tokens.back());
-    }
-    [[nodiscard]] std::size_t decode_cell(std::size_t sequences, std::size_t context) const {
-        return first_cell + grid_.prompt_tokens.size() + sequences * grid_.context_tokens.size() +
-               context;
-    }
-    void decode(std::uint32_t sequences, std::uint32_t context, double part) {
-        add(2, part);
-        add(3, part * sequences / sequence_scale);
-        add(4, part * sequences * context / context_scale);
-        for (const auto& [s, weight] : places(grid_.sequences, sequences))
-            for (const auto& [c, other] : places(grid_.context_tokens, context))
-                add(decode_cell(s, c), part * weight * other);
-    }
-    void add(std::size_t column, double value) {
-        if (value == 0) return;
-        if (std::find(touched_.begin(), touched_.end(), column) == touched_.end())
-            touched_.push_back(column);
-        row_[column] += value;
-    }
-
-    StepBuckets::Edges grid_;
-    std::size_t columns_ = 0;
-    measure::SymmetricMatrix matrix_;
-    std::vector<double> right_;
-    std::vector<double> row_;
-    std::vector<std::size_t> touched_;
-    double rows_ = 0;
-    double sum_ = 0;
-};
-
-}  // namespace detail
-
 /// Measures a step table in the engine that serves: a pure state machine. Most of the time runs at
 /// the top clock; in between, blocks run at a lower one. A step runs at a block's clock only where
 /// it surely keeps the token gap there: by the longest that steps of its bucket took at a clock
 /// nearby, slowed down by the ratio of the clocks. What is known of times grows downwards with
-/// that. Energies are those of an energy counter, slow as it may be: the rows between its samples
-/// are explained by the steps in them. Not thread-safe; an engine has one, and `add` joins what
-/// several engines measured.
+/// that. Energies are those of an energy counter, slow and late as it may be, attributed to the
+/// steps as a report attributes them to kernels. Not thread-safe; an engine has one, and `add`
+/// joins what several engines measured.
 class StepSweep {
 public:
     /// @throws Error (invalid_input) for fewer than two clocks, clocks that do not ascend, auto
@@ -208,6 +50,7 @@ public:
         : options_{checked(std::move(options))}, load_{buckets_} {
         for (std::size_t c = 0; c < options_.clocks.size(); ++c)
             measured_.emplace_back(options_.grid, buckets_.size());
+        boards_.emplace_back(options_.clocks.size());
     }
 
     /// What the next step is to run at. An idle shape: the engine has nothing to do.
@@ -227,11 +70,13 @@ public:
     void ran(StepShape shape, Seconds begin, Seconds end) {
         Measured& at = measured_[asked_];
         const bool held = begin >= steady_from_ && covered(shape);
-        steps_.push_back({shape, begin, end, held});
+        boards_.front().ran(at.times, shape, asked_, begin, end, held);
         if (in_warm_up(begin)) load_.add(shape, end - begin);
         if (!held) return;
-        at.times.step(shape, 1);
-        at.times.close((end - begin).count());
+        detail::StepCellFit::Steps step;
+        at.times.add(step, shape);
+        at.times.close(step, (end - begin).count());
+        ++at.steps;
         at.largest.prompt_tokens = std::max(at.largest.prompt_tokens, shape.prompt_tokens);
         at.largest.sequences = std::max(at.largest.sequences, shape.sequences);
         if (shape.sequences > 0)
@@ -242,22 +87,15 @@ public:
     }
     /// The engine had nothing to do until now.
     void idled(Seconds now) {
+        boards_.front().rested(asked_, now);
         if (in_warm_up(now)) load_.add({}, Seconds{0});
     }
 
     /// A sample of the energy counter, after all steps that began before it were told.
     void energy(Seconds time, Joules reading) {
-        if (last_reading_ && time <= last_sample_) return;  // the same sample again
-        for (std::size_t lag = 0; last_reading_ && lag < lags.size(); ++lag)
-            if (last_sample_ - lags[lag] >= steady_from_)
-                add_row(lag, last_sample_, time, reading - *last_reading_);
-        last_reading_ = reading;
-        last_sample_ = time;
-        while (!steps_.empty() && steps_.front().end <= time - lags.back()) steps_.pop_front();
+        boards_.front().rested(asked_, time);
+        boards_.front().sample(time, reading);
     }
-    /// How late the counter follows the load, as far as that can be told: the lag that explains the
-    /// rows best. Boards' counters show what was drawn some time ago.
-    [[nodiscard]] Seconds counter_lag() const { return lags[best_lag()]; }
 
     /// What another engine measured with the same options.
     void add(const StepSweep& other) {
@@ -265,61 +103,47 @@ public:
             Measured& mine = measured_[c];
             const Measured& theirs = other.measured_[c];
             mine.times.add(theirs.times);
-            for (std::size_t lag = 0; lag < lags.size(); ++lag)
-                mine.energies[lag].add(theirs.energies[lag]);
-            mine.idle += theirs.idle;
+            mine.steps += theirs.steps;
             mine.largest.prompt_tokens =
                 std::max(mine.largest.prompt_tokens, theirs.largest.prompt_tokens);
             mine.largest.sequences = std::max(mine.largest.sequences, theirs.largest.sequences);
             mine.largest.context_tokens =
                 std::max(mine.largest.context_tokens, theirs.largest.context_tokens);
         }
+        boards_.insert(boards_.end(), other.boards_.begin(), other.boards_.end());
         load_.add(other.load_);
     }
 
     /// The table so far: each clock's rows reach as far as steps were measured at it.
     [[nodiscard]] std::vector<StepRow> rows() const {
+        std::vector<detail::StepCellFit> joules(measured_.size(),
+                                                detail::StepCellFit{options_.grid});
+        std::vector<detail::StepMeter::Idle> idle(measured_.size());
+        for (const detail::StepMeter& board : boards_) board.add_to(joules, idle);
         std::vector<StepRow> rows;
-        const std::size_t lag = best_lag();
         for (std::size_t c = 0; c < measured_.size(); ++c)
-            if (measured_[c].times.rows() > 0 && measured_[c].energies[lag].rows() > 0)
-                add_rows(rows, c, lag);
+            if (measured_[c].times.rows() > 0 && joules[c].rows() > 0)
+                add_rows(rows, c, joules[c].solve(), idle[c]);
         return rows;
     }
     /// The steps of the time at the top clock, before any block.
     [[nodiscard]] const StepLoad& load() const { return load_; }
-    /// Steps and counter rows that were measured at a clock, by its index.
-    [[nodiscard]] double steps_at(std::size_t clock) const { return measured_[clock].times.rows(); }
-    [[nodiscard]] double rows_at(std::size_t clock) const {
-        return measured_[clock].energies.front().rows();
-    }
+    /// Steps that were measured at a clock, by its index.
+    [[nodiscard]] double steps_at(std::size_t clock) const { return measured_[clock].steps; }
 
 private:
-    /// That a counter may follow the load by. NVML's are 4 to 18 ms late on an H100 and H200s, and
-    /// show values that are up to 100 ms old (`measure::LateRows`).
-    static constexpr std::array lags{Seconds{0},     Seconds{0.01},  Seconds{0.02},
-                                     Seconds{0.035}, Seconds{0.05},  Seconds{0.075},
-                                     Seconds{0.1},   Seconds{0.125}, Seconds{0.15}};
-
     struct Longest {
         Seconds time{0};
         std::uint32_t steps = 0;
     };
     struct Measured {
         Measured(const StepBuckets::Edges& grid, std::size_t buckets)
-            : times{grid}, energies(lags.size(), detail::StepCellFit{grid}), longest(buckets) {}
+            : times{grid}, longest(buckets) {}
         detail::StepCellFit times;
-        std::vector<detail::StepCellFit> energies;  ///< by lag
-        std::vector<Longest> longest;               ///< by bucket
+        double steps = 0;
+        std::vector<Longest> longest;  ///< by bucket
         StepShape largest{};
         Seconds blocks{0};  ///< time given to it so far
-        Seconds idle{0};    ///< in its rows
-    };
-    struct Step {
-        StepShape shape;
-        Seconds begin;
-        Seconds end;
-        bool held;
     };
 
     static constexpr double margin = 0.97;   ///< of the gap: shapes of one bucket differ
@@ -411,47 +235,11 @@ private:
         return true;
     }
 
-    /// What the counter grew by, explained by the steps in between.
-    void add_row(std::size_t lag, Seconds from, Seconds to, Joules joules) {
-        detail::StepCellFit& fit = measured_[asked_].energies[lag];
-        from -= lags[lag];
-        to -= lags[lag];
-        Seconds idle = to - from;
-        for (const Step& step : steps_) {
-            const Seconds overlap = std::min(step.end, to) - std::max(step.begin, from);
-            if (overlap <= Seconds{0}) continue;
-            if (!step.held) return fit.drop();
-            fit.step(step.shape, overlap / (step.end - step.begin));
-            idle -= overlap;
-        }
-        idle = std::max(idle, Seconds{0});
-        if (lag == 0) measured_[asked_].idle += idle;
-        fit.idle(idle);
-        fit.close(joules.count);
-    }
-
-    /// The counter is the same at all clocks.
-    [[nodiscard]] std::size_t best_lag() const {
-        std::size_t best = 0;
-        double least = std::numeric_limits<double>::infinity();
-        for (std::size_t lag = 0; lag < lags.size(); ++lag) {
-            double rows = 0;
-            double unexplained = 0;
-            for (const Measured& at : measured_) {
-                rows += at.energies[lag].rows();
-                unexplained += at.energies[lag].unexplained();
-            }
-            if (rows == 0 || unexplained / rows >= least) continue;
-            best = lag;
-            least = unexplained / rows;
-        }
-        return best;
-    }
-
-    void add_rows(std::vector<StepRow>& rows, std::size_t clock, std::size_t lag) const {
+    void add_rows(std::vector<StepRow>& rows, std::size_t clock,
+                  const detail::StepCellFit::Solution& energies,
+                  detail::StepMeter::Idle idle) const {
         const Measured& at = measured_[clock];
         const auto times = at.times.solve();
-        const auto energies = at.energies[lag].solve();
         const auto& grid = options_.grid;
         // Up to the first place that is no smaller than the largest step.
         const auto reach = [](const std::vector<std::uint32_t>& axis, std::uint32_t most) {
@@ -477,7 +265,7 @@ private:
                      ++c)
                     row(Phase::decode, grid.sequences[s], grid.context_tokens[c],
                         times.decode(s, c), energies.decode(s, c));
-        if (at.idle > Seconds{1}) row(Phase::idle, 0, 0, 1, energies.idle());
+        if (idle.seconds > 1) row(Phase::idle, 0, 0, idle.seconds, idle.joules);
     }
 
     StepSweepOptions options_;
@@ -489,9 +277,7 @@ private:
     Seconds steady_from_{0};
     std::size_t block_ = options_.clocks.size() - 1;
     Seconds block_ends_{0};
-    std::deque<Step> steps_;
-    std::optional<Joules> last_reading_;
-    Seconds last_sample_{0};
+    std::vector<detail::StepMeter> boards_;  ///< its own, then those of engines that were added
 };
 
 }  // namespace kdvfs::inline v0_3::serve

@@ -164,7 +164,7 @@ private:
           given_(per_stage_, Seconds{0}),
           scopes_{this->service(), order_, stage_},
           intervals_{scopes_.kernels()},
-          spans_{scopes_.size()},
+          spans_{scopes_.order()},
           watch_{per_stage_, order_.stages, options.stragglers},
           judge_{options.watch, options.plan.slowdown} {
         agree();

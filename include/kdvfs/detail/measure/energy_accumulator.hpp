@@ -469,7 +469,9 @@ inline void EnergyAccumulator::fit_if_full() {
 
 inline void EnergyAccumulator::watch_slow_counter() {
     if (late_.on() || settings_.counter_period < LateRows::slow) return;
-    if (sums_.rows == 0 && waiting_.size() == 0) late_.begin(sums_);
+    if (sums_.rows == 0 && waiting_.size() == 0) {
+        late_.begin(sums_, settings_.most_late);
+    }
 }
 
 /// Takes joules from the better source, and what has been held back from it.

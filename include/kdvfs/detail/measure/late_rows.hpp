@@ -7,7 +7,6 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -53,21 +52,17 @@ public:
     /// times of their own, or rows too short for this to be told.
     static constexpr Duration slow = std::chrono::milliseconds{80};
 
-    /// What stands for all ways but the sharp one.
-    static constexpr std::array<CounterLag, 13> lags = [] {
-        using std::chrono::microseconds;
-        using std::chrono::milliseconds;
-        std::array<CounterLag, 13> found{};
-        for (int i = 0; i < 13; ++i) {
-            found[static_cast<std::size_t>(i)] = {(i + 1) / 2 * milliseconds{5},
-                                                  i % 2 == 0 ? microseconds{12800} : Duration{0}};
-        }
-        return found;
-    }();
+    /// NVML's counters are no later than this.
+    static constexpr Duration usual = std::chrono::milliseconds{30};
 
     [[nodiscard]] bool on() const { return !all_.empty(); }
     /// @param before sums of what has been fitted, which is the same in every way
-    void begin(const RowSums& before) { all_.assign(lags.size(), {PowerRows{}, before}); }
+    /// @param most   delay that the counter may have
+    void begin(const RowSums& before, Duration most = usual) {
+        lags_ = lags_up_to(most);
+        follows_.assign(lags_.size(), 0);
+        all_.assign(lags_.size(), {PowerRows{}, before});
+    }
 
     /// What follows ran in this time, of which all is known.
     void pass(TimePoint from, TimePoint to) {
@@ -120,26 +115,43 @@ private:
         std::vector<PowerRows::Entry> ran;  // seconds
     };
 
-    static constexpr Duration farthest = std::chrono::milliseconds{30 + 80};  // 6 memories
+    /// What stands for all ways but the sharp one.
+    static std::vector<CounterLag> lags_up_to(Duration most) {
+        using std::chrono::microseconds;
+        using std::chrono::milliseconds;
+        constexpr microseconds memory{12800};
+        std::vector<CounterLag> found{{Duration{0}, memory}};
+        for (Duration delay = milliseconds{5}; delay <= most;
+             delay += delay < usual ? milliseconds{5} : milliseconds{20}) {
+            found.push_back({delay, Duration{0}});
+            if (delay <= usual) found.push_back({delay, memory});
+        }
+        return found;
+    }
+    [[nodiscard]] Duration farthest() const {
+        constexpr Duration memories = std::chrono::milliseconds{80};  // 6 of them
+        return lags_.back().delay + memories;
+    }
 
+    std::vector<CounterLag> lags_;
     std::vector<std::pair<PowerRows, RowSums>> all_;
     std::deque<Stretch> past_;
     std::vector<double> seconds_;  // by column, 0 between rows
     std::vector<PowerRows::Entry> row_;
     TimePoint last_ = TimePoint::min();  // end of the row before
-    std::array<bool, lags.size()> follows_{};
+    std::vector<char> follows_;          // by lag
 };
 
 inline void LateRows::end_row(TimePoint from, TimePoint to, double joules) {
     constexpr double nearly = 0.99;  // of a row's time must be known
-    while (!past_.empty() && past_.front().to <= from - farthest) past_.pop_front();
+    while (!past_.empty() && past_.front().to <= from - farthest()) past_.pop_front();
     const bool follows = std::exchange(last_, to) == from;
-    for (std::size_t i = 0; i < lags.size(); ++i) {
+    for (std::size_t i = 0; i < lags_.size(); ++i) {
         row_.clear();
         double known = 0;
         for (const Stretch& stretch : past_) {
-            const double shown = (lags[i].joules(to, stretch.from, stretch.to) -
-                                  lags[i].joules(from, stretch.from, stretch.to)) /
+            const double shown = (lags_[i].joules(to, stretch.from, stretch.to) -
+                                  lags_[i].joules(from, stretch.from, stretch.to)) /
                                  Seconds{stretch.to - stretch.from}.count();
             for (const auto& [column, seconds] : stretch.ran) {
                 if (shown <= 0 || seconds <= 0) continue;
@@ -153,11 +165,11 @@ inline void LateRows::end_row(TimePoint from, TimePoint to, double joules) {
             entry.share = std::exchange(seconds_[entry.column], 0);
         }
         if (known < nearly * Seconds{to - from}.count()) {
-            follows_[i] = false;
+            follows_[i] = 0;
             continue;
         }
         all_[i].first.push(row_, {}, Seconds{to - from}.count(), joules,
-                           std::exchange(follows_[i], true) && follows);
+                           std::exchange(follows_[i], 1) != 0 && follows);
     }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/error.hpp>
-#include <kdvfs/train/collective.hpp>
 #include <kdvfs/train/pipeline_shape.hpp>
 
 #include <cmath>

@@ -30,7 +30,7 @@ public:
         for (const measure::MeteredRun& run : runs) {
             const KernelId kernel = run.interval.kernel;
             if (!kernels_->contains(kernel)) continue;
-            const auto [at, is_first] = open_.try_emplace(kernel, run);
+            const auto [at, is_first] = open_.try_emplace({kernel, run.interval.track}, run);
             measure::MeteredRun& open = at->second;
             open.interval.end = run.interval.end;
             if (!is_first) open.interval.core_cycles += run.interval.core_cycles;
@@ -44,7 +44,7 @@ public:
 
 private:
     const std::map<KernelId, StageScopes::Kernel>* kernels_;
-    std::map<KernelId, measure::MeteredRun> open_;
+    std::map<std::pair<KernelId, TrackId>, measure::MeteredRun> open_;
 };
 
 /// When each iteration's operations of this stage ran, as far as is known.
@@ -53,20 +53,19 @@ public:
     struct Span {
         TimePoint begin{};
         TimePoint end{};
-        std::vector<Seconds> durations{};  ///< of the operations, as they ended
+        std::vector<Seconds> durations{};  ///< of the operations, in the stage's order
     };
 
-    explicit IterationSpans(std::size_t operations) : operations_{operations} {}
+    /// @param operations what each is measured under, in the stage's order
+    explicit IterationSpans(std::vector<KernelId> operations)
+        : operations_{std::move(operations)} {}
 
     /// @returns whether all is known of another iteration, which is `last` then
     bool add(const measure::MeteredRun& run) {
-        Counted& iteration = open_[run.window];
-        if (iteration.operations++ == 0) iteration.span.begin = run.interval.start;
-        iteration.span.begin = std::min(iteration.span.begin, run.interval.start);
-        iteration.span.end = std::max(iteration.span.end, run.interval.end);
-        iteration.span.durations.emplace_back(run.interval.end - run.interval.start);
-        if (iteration.operations < operations_) return false;
-        before_ = std::exchange(last_, std::pair{run.window, iteration.span});
+        std::vector<KernelInterval>& ran = open_[run.window];
+        ran.push_back(run.interval);
+        if (ran.size() < operations_.size()) return false;
+        before_ = std::exchange(last_, std::pair{run.window, span_of(std::move(ran))});
         open_.erase(open_.begin(), std::next(open_.find(run.window)));
         return true;
     }
@@ -86,12 +85,26 @@ public:
     }
 
 private:
-    struct Counted {
-        std::size_t operations = 0;
-        Span span{};
-    };
-    std::size_t operations_;
-    std::map<std::uint32_t, Counted> open_;
+    /// Operations that overlap may end in another order than they began; those that are measured
+    /// alike run in the order of their microbatches.
+    [[nodiscard]] Span span_of(std::vector<KernelInterval> ran) const {
+        std::stable_sort(ran.begin(), ran.end(),
+                         [](const auto& a, const auto& b) { return a.start < b.start; });
+        Span span{ran.front().start, ran.front().end, {}};
+        for (const KernelInterval& each : ran) span.end = std::max(span.end, each.end);
+        for (const KernelId operation : operations_) {
+            const auto its = std::find_if(ran.begin(), ran.end(), [&](const KernelInterval& each) {
+                return each.kernel == operation;
+            });
+            if (its == ran.end()) continue;
+            span.durations.emplace_back(its->end - its->start);
+            ran.erase(its);
+        }
+        return span;
+    }
+
+    std::vector<KernelId> operations_;
+    std::map<std::uint32_t, std::vector<KernelInterval>> open_;
     std::optional<std::pair<std::uint32_t, Span>> last_;
     std::optional<std::pair<std::uint32_t, Span>> before_;
 };

@@ -29,8 +29,10 @@ namespace kdvfs::inline v0_3::train {
 /// One request holds from operation to operation: it changes where an operation ends, to the clock
 /// of the next, so that the board switches while the stage waits for its neighbours. It ends with
 /// the last operation of an iteration, and begins again where the next iteration does; in a sweep
-/// it goes on, so that one clock holds for a whole block. Thread-safe; an operation may be entered
-/// on one thread and left on another. The host never waits.
+/// it goes on, so that one clock holds for a whole block. Operations on different streams may
+/// overlap (zero bubbles, a forward beside a backward): each has a request of its own, and the
+/// board is at the highest. Thread-safe; an operation may be entered on one thread and left on
+/// another. The host never waits.
 class StageScopes {
 public:
     /// `service` and `pipeline` must outlive this.
@@ -60,6 +62,12 @@ public:
     };
     [[nodiscard]] const std::map<KernelId, Kernel>& kernels() const { return kernels_; }
     [[nodiscard]] std::size_t size() const { return order_.size(); }
+    /// What each operation is measured under, in order.
+    [[nodiscard]] std::vector<KernelId> order() const {
+        std::vector<KernelId> order;
+        for (const kdvfs::detail::ScopeKind* kind : kinds_) order.push_back(kind->kernel);
+        return order;
+    }
     /// The operation that comes next in this iteration; nothing behind the last one.
     [[nodiscard]] std::optional<Operation> next() {
         const std::lock_guard lock{mutex_};
@@ -103,14 +111,14 @@ public:
         const std::lock_guard lock{mutex_};
         if (next_ != 0 && next_ != order_.size()) {
             const Operation& missing = order_[std::exchange(next_, 0)];
-            open_ = false;
+            open_.clear();
             throw Error{Errc::invalid_input,
                         {"begin an iteration of the pipeline", "the one before",
                          "the " + to_string(missing) + ", has not been run",
                          "run all operations, or give the pipeline that the program runs"}};
         }
         next_ = 0;
-        if (stream_) hold(*stream_, clocks_.front().first);
+        if (stream_) hold(*stream_, clocks_.front().first, true);
     }
 
     /// Takes every request off; operations ask for nothing from now on.
@@ -118,8 +126,7 @@ public:
         const std::lock_guard lock{mutex_};
         std::fill(clocks_.begin(), clocks_.end(), Held{});
         between_ = nullptr;
-        if (const auto token = std::exchange(held_, {}); token.track != nullptr)
-            service_->leave_noexcept(token);
+        for (const Request& each : std::exchange(held_, {})) service_->leave_noexcept(each.token);
         stream_.reset();
     }
 
@@ -128,16 +135,16 @@ public:
         std::size_t index = 0;
     };
 
-    /// @throws Error (invalid_input) if another operation is next, naming both, or if the one
-    ///         before has not been left, and as a scope
+    /// @throws Error (invalid_input) if another operation is next, naming both, or if one on this
+    ///         stream has not been left, and as a scope
     Entered enter(StreamRef stream, Pass pass, std::uint32_t chunk, std::uint32_t microbatch) {
         const std::lock_guard lock{mutex_};
-        check_next(pass, chunk, microbatch);
+        check_next(stream, pass, chunk, microbatch);
         const std::size_t index = next_;
-        hold(stream, clocks_[index].first);
+        hold(stream, clocks_[index].first, open_.empty());
         const Entered entered{service_->enter(stream, *kinds_[index]), index};
         ++next_;
-        open_ = true;
+        open_.emplace_back(index, stream);
         return entered;
     }
 
@@ -148,19 +155,19 @@ public:
         const kdvfs::detail::ScopeKind* kind = nullptr;
         for (const auto& [from, changed] : clocks_[entered.index].changes)
             if (share >= from) kind = changed;
-        if (kind != nullptr) hold(stream, kind);
+        if (kind != nullptr) hold(stream, kind, open_.size() == 1);
     }
 
     /// @throws Error as leaving a scope; the operation has been left all the same
     void leave(const Entered& entered, StreamRef stream) {
         const std::lock_guard lock{mutex_};
-        open_ = false;
+        end(entered);
         service_->leave(entered.token);
         go_on(stream);
     }
     void leave_noexcept(const Entered& entered, StreamRef stream) noexcept {
         const std::lock_guard lock{mutex_};
-        open_ = false;
+        end(entered);
         service_->leave_noexcept(entered.token);
         try {
             go_on(stream);
@@ -175,12 +182,20 @@ private:
         std::vector<std::pair<double, const kdvfs::detail::ScopeKind*>> changes{};
     };
 
+    /// What is asked for on a stream.
+    struct Request {
+        StreamRef stream{};
+        const kdvfs::detail::ScopeKind* kind = nullptr;
+        kdvfs::detail::ScopeToken token{};
+    };
+
     const kdvfs::detail::ScopeKind& hold_kind(ClockPoint clock) {
         return service_->kind_of("kdvfs.pipeline", {},
                                  {.asks = true, .point = clock, .ungated = true}, false);
     }
 
-    void check_next(Pass pass, std::uint32_t chunk, std::uint32_t microbatch) const {
+    void check_next(StreamRef stream, Pass pass, std::uint32_t chunk,
+                    std::uint32_t microbatch) const {
         const auto reject = [&](const std::string& why, const std::string& remedy) {
             const Operation given{order_.front().stage, pass, chunk, microbatch, 0};
             throw Error{Errc::invalid_input,
@@ -192,29 +207,45 @@ private:
                        to_string(order_.back()),
                    "call next_iteration() before each iteration");
         const Operation& next = order_[next_];
-        if (open_)
-            reject("the " + to_string(order_[next_ - 1]) + ", has not ended",
-                   "end the scope of one operation before the next begins");
+        for (const auto& [index, its] : open_)
+            if (its == stream)
+                reject("the " + to_string(order_[index]) + ", has not ended",
+                       "end the scope of one operation before the next begins on its stream");
         if (next.pass != pass || next.chunk != chunk || next.microbatch != microbatch)
             reject("the next operation is the " + to_string(next),
                    "run them in this order, or give the pipeline that the program runs");
     }
 
-    /// The next operation's clock, or that between iterations behind the last one.
-    void go_on(StreamRef stream) {
-        stream_ = stream;
-        hold(stream, next_ < order_.size() ? clocks_[next_].first : between_);
+    void end(const Entered& entered) {
+        std::erase_if(open_, [&](const auto& open) { return open.first == entered.index; });
     }
 
-    /// Changes what is held. The new request is put before the old one is taken off, so that the
-    /// clock does not go up in between.
-    void hold(StreamRef stream, const kdvfs::detail::ScopeKind* kind) {
-        if (held_.kind == kind && (kind == nullptr || held_on_ == stream)) return;
-        const kdvfs::detail::ScopeToken before = held_;
-        held_ = kind != nullptr ? service_->enter(stream, *kind) : kdvfs::detail::ScopeToken{};
-        held_.kind = kind;
-        held_on_ = stream;
-        if (before.track != nullptr) service_->leave(before);
+    /// The next operation's clock, or that between iterations behind the last one. While others are
+    /// open, theirs are enough.
+    void go_on(StreamRef stream) {
+        stream_ = stream;
+        if (!open_.empty()) return hold(stream, nullptr, false);
+        hold(stream, next_ < order_.size() ? clocks_[next_].first : between_, true);
+    }
+
+    /// Changes what is asked for on a stream, and on all others, where it is `alone`. The new
+    /// request is put before old ones are taken off, so that the clock does not go up in between.
+    void hold(StreamRef stream, const kdvfs::detail::ScopeKind* kind, bool alone) {
+        const auto same = [&](const Request& each) {
+            return each.stream == stream && each.kind == kind;
+        };
+        const bool goes_on = std::any_of(held_.begin(), held_.end(), same);
+        if (!goes_on && kind != nullptr)
+            held_.push_back({stream, kind, service_->enter(stream, *kind)});
+        for (std::size_t i = 0; i < held_.size();) {
+            const Request each = held_[i];
+            if (same(each) || (!alone && each.stream != stream)) {
+                ++i;
+                continue;
+            }
+            held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+            service_->leave(each.token);
+        }
     }
 
     kdvfs::detail::GpuService* service_;
@@ -226,10 +257,9 @@ private:
     std::vector<Held> clocks_;
     const kdvfs::detail::ScopeKind* between_ = nullptr;
     std::size_t next_ = 0;
-    bool open_ = false;
-    kdvfs::detail::ScopeToken held_{};
-    StreamRef held_on_{};
-    std::optional<StreamRef> stream_;  ///< of the last operation
+    std::vector<std::pair<std::size_t, StreamRef>> open_;  ///< by operation
+    std::vector<Request> held_;                            ///< at most one a stream
+    std::optional<StreamRef> stream_;                      ///< of the last operation
 };
 
 /// While it lives, work enqueued on `stream` is one operation of the pipeline, at the clock that
