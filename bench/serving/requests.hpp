@@ -2,8 +2,9 @@
 #pragma once
 
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/serve/step_table_csv.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/serve/step_table_csv.hpp>
+#include <kdvfs/serve/step_table.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -61,7 +62,7 @@ inline Request parse_request(const io::CsvReader& reader, const TraceColumns& co
 /// @throws Error (invalid_input) naming file and line where a column is missing, time goes back,
 ///     a token count is zero, or there is no request at all
 inline std::vector<Request> read_requests(std::istream& input, const std::string& name) {
-    io::CsvReader reader{input, name, detail::guide};
+    io::CsvReader reader{input, name, "docs/serving.md"};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();

@@ -7,7 +7,7 @@
 //            or dms,in,out (milliseconds since the request before). The first request is the
 //            beginning, whatever its time.
 //   --table  CSV with columns phase,batch,context,core_mhz,time_s,energy_j (see
-//            kdvfs/serve/step_table_csv.hpp); --write-table shows one.
+//            kdvfs/serve/step_table.hpp); --write-table shows one.
 // Plans are made from the first ten minutes at the top clock.
 #include <bench/serving/clock_policies.hpp>
 #include <bench/serving/led_pool.hpp>
@@ -22,7 +22,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
-#include <kdvfs/serve/step_table_csv.hpp>
+#include <kdvfs/serve/step_table.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -3,7 +3,7 @@
 
 #include <examples/gpt3_xl/boards.hpp>
 #include <examples/gpt3_xl/iteration.hpp>
-#include <kdvfs/train/node_forecast.hpp>
+#include <kdvfs/train/node_power.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -30,7 +30,7 @@
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_scope.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
-#include <kdvfs/serve/step_table_csv.hpp>
+#include <kdvfs/serve/step_table.hpp>
 #if defined(__CUDACC__)
 #include <kdvfs/cuda_markers.hpp>
 #elif defined(__HIPCC__)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/measure/sensor_files.hpp>
+#include <kdvfs/measure/sensor_calibration.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <sstream>

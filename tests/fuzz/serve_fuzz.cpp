@@ -3,7 +3,7 @@
 #include <kdvfs/detail/serve/pool_json.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/recommend.hpp>
-#include <kdvfs/serve/step_table_csv.hpp>
+#include <kdvfs/serve/step_table.hpp>
 #include <tests/fuzz/fuzz_target.hpp>
 
 #include <cmath>

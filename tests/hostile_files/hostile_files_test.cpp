@@ -6,7 +6,7 @@
 #include <kdvfs/detail/train/batch_size_file.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/serve/recommend.hpp>
-#include <kdvfs/serve/step_table_csv.hpp>
+#include <kdvfs/serve/step_table.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/plan_file.hpp>

@@ -5,7 +5,7 @@
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/pipeline_shape.hpp>
 #include <kdvfs/train/plan.hpp>
-#include <kdvfs/train/schedule_text.hpp>
+#include <kdvfs/train/schedules.hpp>
 
 #include <gtest/gtest.h>
 

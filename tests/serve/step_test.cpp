@@ -4,7 +4,6 @@
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_table.hpp>
-#include <kdvfs/serve/step_table_csv.hpp>
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <kdvfs/detail/device/simulated/power_sensor.hpp>
 #include <kdvfs/detail/measure/sensor_measuring.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/measure/sensor_files.hpp>
+#include <kdvfs/measure/sensor_calibration.hpp>
 #include <kdvfs/simulated.hpp>
 #include <tools/switch_latency/simulated_waves.hpp>
 

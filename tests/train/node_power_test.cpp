@@ -3,7 +3,6 @@
 // Watts moved between the GPUs of a node, on models of nodes: the optimum is found apart from the
 // controller, by the common compute time that the cap allows.
 #include <kdvfs/train/node_power.hpp>
-#include <kdvfs/train/node_power_guard.hpp>
 
 #include <examples/gpt3_xl/node.hpp>
 #include <tests/train/power_limit_double.hpp>

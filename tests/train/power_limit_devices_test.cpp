@@ -6,7 +6,7 @@
 #include <kdvfs/detail/train/owned_power_limit.hpp>
 #include <kdvfs/device/simulated/device.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
-#include <kdvfs/train/node_power_guard.hpp>
+#include <kdvfs/train/node_power.hpp>
 #include <kdvfs/train/power_limit.hpp>
 
 #include <tests/nvml/double_fixture.hpp>

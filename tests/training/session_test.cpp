@@ -2,7 +2,7 @@
 //
 // Sessions of pipelines whose ranks are threads, each with a simulated GPU.
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/train/schedule_text.hpp>
+#include <kdvfs/train/schedules.hpp>
 #include <kdvfs/train/session.hpp>
 
 #include "simulated_pipeline.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <examples/gpt3_xl/node.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/train/node_forecast.hpp>
 #include <kdvfs/train/node_power.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/input.hpp>

@@ -6,7 +6,7 @@
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 #include <kdvfs/serve/step_scope.hpp>
-#include <kdvfs/serve/step_table_csv.hpp>
+#include <kdvfs/serve/step_table.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -14,7 +14,7 @@
 
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/measure/sensor_measuring.hpp>
-#include <kdvfs/measure/sensor_files.hpp>
+#include <kdvfs/measure/sensor_calibration.hpp>
 
 #include <unistd.h>
 

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/form.hpp>
+#include <kdvfs/device/contracts.hpp>
 #include <kdvfs/units.hpp>
 
 #include <array>
+#include <filesystem>
+#include <iosfwd>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace kdvfs::inline v0_3::measure {
 
@@ -44,4 +50,27 @@ struct SensorCalibration {
     friend bool operator==(const SensorCalibration&, const SensorCalibration&) = default;
 };
 
+/// Where the sensors of a board are kept: the user's folder, then the machine's. Each board of a
+/// machine has its own file.
+KDVFS_INLINE std::vector<std::filesystem::path> sensor_paths(const DeviceInfo& board);
+
+/// What `kdvfs measure-sensor` has found of a board, as a file: a line for the power log and one
+/// for the energy counter. Deviations are standard deviations, the last three columns correlations;
+/// memory or window is log-normal.
+///
+/// The sensors as a file's text.
+KDVFS_INLINE std::string to_csv(const SensorCalibration& sensors);
+
+/// @param name what errors call the input
+/// @throws Error (invalid_input) naming file and line
+KDVFS_INLINE SensorCalibration read_sensors(std::istream& input, const std::string& name);
+
+/// The sensors of a board as they have been kept; nothing where none have.
+/// @throws Error (invalid_input, io) naming file and line
+KDVFS_INLINE std::optional<SensorCalibration> find_sensors(const DeviceInfo& board);
+
 }  // namespace kdvfs::inline v0_3::measure
+
+#if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/measure/sensor_files.hpp>
+#endif

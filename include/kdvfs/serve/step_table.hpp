@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <vector>
@@ -101,8 +103,24 @@ private:
     StepShape smallest_{};
 };
 
+/// Step tables as files. Columns, in any order, others are ignored:
+/// `phase` (prefill, decode or idle), `batch` (sequences), `context` (tokens of each; a prefill row
+/// reads batch x context prompt tokens in one step), `core_mhz` (-1 or auto for the board's own
+/// choice), `time_s`, `energy_j` (of one step; of an idle row any span of time and its energy).
+/// Several rows of one place are samples of it.
+///
+/// @throws Error (invalid_input) naming file and line; see StepTable
+KDVFS_INLINE StepTable read_step_table(std::istream& input, const std::string& name);
+
+/// @throws Error (io, invalid_input)
+KDVFS_INLINE StepTable read_step_table(const std::filesystem::path& path);
+
+/// Rows as such a file.
+KDVFS_INLINE std::string to_csv(const std::vector<StepRow>& rows);
+
 }  // namespace kdvfs::inline v0_3::serve
 
 #if KDVFS_DEFINES_ENGINE
 #include <kdvfs/detail/serve/step_table.hpp>
+#include <kdvfs/detail/serve/step_table_csv.hpp>
 #endif

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -27,8 +28,20 @@ KDVFS_INLINE Pipeline make_pipeline(const PipelineShape& shape, const CurveIndex
 /// @throws Error (invalid_input) as `make_pipeline`
 KDVFS_INLINE Pipeline unmeasured_pipeline(PipelineShape shape);
 
+/// Reads the order in which stages run their operations: a line for each stage, its operations
+/// separated by spaces, each a pass and a microbatch, with its chunk behind a dot.
+///
+///     stage 0: F0 F1 F2 B0 F3 B1 B2 B3      # F, forward; B, backward
+///     stage 1: F0 F1 B0 W0 F2 F3+B1 ...     # I, input; W, weight; F3+B1 at the same time
+///
+/// Where a weight's part is written (W0), B0 is the input's part, as in papers on zero bubbles.
+/// @returns a shape with `order`, for `make_pipeline`; set its `placement`, and what else it has
+/// @throws Error (invalid_input) naming the line and the word
+KDVFS_INLINE PipelineShape parse_schedule(std::string_view text);
+
 }  // namespace kdvfs::inline v0_3::train
 
 #if KDVFS_DEFINES_ENGINE
+#include <kdvfs/detail/train/schedule_text.hpp>
 #include <kdvfs/detail/train/schedules.hpp>
 #endif

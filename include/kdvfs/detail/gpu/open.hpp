@@ -14,7 +14,7 @@
 #include <kdvfs/detail/restore/site_limits.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/sensor_files.hpp>
+#include <kdvfs/measure/sensor_calibration.hpp>
 #include <kdvfs/options.hpp>
 #include <kdvfs/units.hpp>
 

@@ -8,7 +8,7 @@
 #include <kdvfs/detail/train/schedules.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/pipeline_shape.hpp>
-#include <kdvfs/train/schedule_text.hpp>
+#include <kdvfs/train/schedules.hpp>
 
 #include <nlohmann/json.hpp>
 

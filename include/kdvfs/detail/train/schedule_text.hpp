@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/train/schedules.hpp>
+
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/pipeline_shape.hpp>
 
@@ -13,6 +15,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#if KDVFS_DEFINES_ENGINE
 
 namespace kdvfs::inline v0_3::train {
 
@@ -149,17 +153,10 @@ private:
 
 }  // namespace detail
 
-/// Reads the order in which stages run their operations: a line for each stage, its operations
-/// separated by spaces, each a pass and a microbatch, with its chunk behind a dot.
-///
-///     stage 0: F0 F1 F2 B0 F3 B1 B2 B3      # F, forward; B, backward
-///     stage 1: F0 F1 B0 W0 F2 F3+B1 ...     # I, input; W, weight; F3+B1 at the same time
-///
-/// Where a weight's part is written (W0), B0 is the input's part, as in papers on zero bubbles.
-/// @returns a shape with `order`, for `make_pipeline`; set its `placement`, and what else it has
-/// @throws Error (invalid_input) naming the line and the word
-inline PipelineShape parse_schedule(std::string_view text) {
+KDVFS_INLINE PipelineShape parse_schedule(std::string_view text) {
     return detail::ScheduleTextReader{}.read(text);
 }
 
 }  // namespace kdvfs::inline v0_3::train
+
+#endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/serve/step_table.hpp>
+
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/serve/step_table.hpp>
 
 #include <algorithm>
 #include <array>
@@ -16,16 +17,8 @@
 #include <string_view>
 #include <vector>
 
-/// Step tables as files. Columns, in any order, others are ignored:
-/// `phase` (prefill, decode or idle), `batch` (sequences), `context` (tokens of each; a prefill row
-/// reads batch x context prompt tokens in one step), `core_mhz` (-1 or auto for the board's own
-/// choice), `time_s`, `energy_j` (of one step; of an idle row any span of time and its energy).
-/// Several rows of one place are samples of it.
 namespace kdvfs::inline v0_3::serve {
 namespace detail {
-
-/// Where the columns of traces and step tables are explained.
-inline constexpr std::string_view guide = "docs/serving.md";
 
 /// Where the columns of a header are. @throws Error (invalid_input) naming all that are missing
 template <std::size_t Count>
@@ -73,11 +66,12 @@ inline StepRow parse_step_row(const io::CsvReader& reader,
 
 }  // namespace detail
 
-/// @throws Error (invalid_input) naming file and line; see StepTable
-inline StepTable read_step_table(std::istream& input, const std::string& name) {
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE StepTable read_step_table(std::istream& input, const std::string& name) {
     static constexpr std::array<std::string_view, 6> names{"phase",    "batch",  "context",
                                                            "core_mhz", "time_s", "energy_j"};
-    io::CsvReader reader{input, name, detail::guide};
+    io::CsvReader reader{input, name, "docs/serving.md"};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();
@@ -94,16 +88,14 @@ inline StepTable read_step_table(std::istream& input, const std::string& name) {
                                       [&] { return StepTable{rows}; });
 }
 
-/// @throws Error (io, invalid_input)
-inline StepTable read_step_table(const std::filesystem::path& path) {
+KDVFS_INLINE StepTable read_step_table(const std::filesystem::path& path) {
     std::ifstream input{path};
     if (!input)
         throw Error{Errc::io, {"open a step table", path.string(), "", "check the file's name"}};
     return read_step_table(input, path.string());
 }
 
-/// Rows as such a file.
-inline std::string to_csv(const std::vector<StepRow>& rows) {
+KDVFS_INLINE std::string to_csv(const std::vector<StepRow>& rows) {
     std::string text = "phase,batch,context,core_mhz,time_s,energy_j\n";
     for (const StepRow& row : rows) {
         text.append(to_string(row.phase)).append(",");
@@ -114,5 +106,7 @@ inline std::string to_csv(const std::vector<StepRow>& rows) {
     }
     return text;
 }
+
+#endif
 
 }  // namespace kdvfs::inline v0_3::serve

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/train/node_power.hpp>
+
 #include <kdvfs/detail/train/share_watts.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -17,39 +19,12 @@
 #include <string>
 #include <vector>
 
+#if KDVFS_DEFINES_ENGINE
+
 namespace kdvfs::inline v0_3::train {
 
-/// A temperature of a GPU, and how old the reading is.
-struct GpuTemperature {
-    double celsius = 0;
-    Seconds age{0};
-};
-
-/// One iteration of one GPU of a node whose GPUs wait for each other once an iteration.
-struct GpuIteration {
-    Seconds compute{0};  ///< of its own work
-    Seconds waited{0};   ///< in collectives, the transfer included
-    Watts power{};       ///< mean while it computed
-    std::optional<GpuTemperature> temperature{};
-};
-
-/// What moving watts between the GPUs of a node would give.
-struct NodeForecast {
-    std::size_t slowest = 0;     ///< the GPU that the others wait for
-    double faster = 0;           ///< speed at the same watts, relative: 0.04 is 4 % more
-    double saved = 0;            ///< watts at the same speed, relative
-    std::vector<Watts> speed{};  ///< of each GPU, for `faster`
-    std::vector<Watts> power{};  ///< of each GPU, for `saved`
-};
-
-/// Predicts from one iteration of each GPU, without setting anything: compute time falls with watts
-/// as watts^(-1 / exponent). Waiting shrinks to what the slowest GPU waits.
-/// @param ranges of the limits
-/// @param exponent of watts by clock: 2.2 as found for compute-bound kernels above the voltage's
-///        knee, where all of the compute time follows the clock: an upper end (assumption)
-/// @throws Error (invalid_input) where a GPU has no compute time or no power
-inline NodeForecast forecast_node(std::span<const GpuIteration> gpus,
-                                  std::span<const PowerRange> ranges, double exponent = 2.2) {
+KDVFS_INLINE NodeForecast forecast_node(std::span<const GpuIteration> gpus,
+                                        std::span<const PowerRange> ranges, double exponent) {
     Expects(gpus.size() == ranges.size() && !gpus.empty() && exponent > 0);
     NodeForecast forecast;
     std::vector<double> weights;
@@ -87,3 +62,5 @@ inline NodeForecast forecast_node(std::span<const GpuIteration> gpus,
 }
 
 }  // namespace kdvfs::inline v0_3::train
+
+#endif

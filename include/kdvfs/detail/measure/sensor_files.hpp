@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/measure/sensor_calibration.hpp>
+
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/kept_files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/sensor_calibration.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -23,14 +24,11 @@
 #include <string_view>
 #include <vector>
 
-/// What `kdvfs measure-sensor` has found of a board, as a file: a line for the power log and one
-/// for the energy counter. Deviations are standard deviations, the last three columns correlations;
-/// memory or window is log-normal.
+#if KDVFS_DEFINES_ENGINE
+
 namespace kdvfs::inline v0_3::measure {
 
-/// Where the sensors of a board are kept: the user's folder, then the machine's. Each board of a
-/// machine has its own file.
-inline std::vector<std::filesystem::path> sensor_paths(const DeviceInfo& board) {
+KDVFS_INLINE std::vector<std::filesystem::path> sensor_paths(const DeviceInfo& board) {
     return io::kept_paths("sensor", gpu_name(board) + (board.simulated ? "" : ' ' + board.address));
 }
 
@@ -85,8 +83,7 @@ inline MeasuredSensor parse(const std::vector<std::string>& fields, const io::Cs
 
 }  // namespace sensor_files
 
-/// The sensors as a file's text.
-inline std::string to_csv(const SensorCalibration& sensors) {
+KDVFS_INLINE std::string to_csv(const SensorCalibration& sensors) {
     std::string text;
     for (const std::string_view column : sensor_files::columns) {
         text.append(text.empty() ? "" : ",").append(column);
@@ -97,9 +94,7 @@ inline std::string to_csv(const SensorCalibration& sensors) {
     return text;
 }
 
-/// @param name what errors call the input
-/// @throws Error (invalid_input) naming file and line
-inline SensorCalibration read_sensors(std::istream& input, const std::string& name) {
+KDVFS_INLINE SensorCalibration read_sensors(std::istream& input, const std::string& name) {
     io::CsvReader reader{input, name, "docs/measuring.md"};
     std::vector<std::string> fields;
     if (!reader.next(fields)) reader.fail("the file is empty");
@@ -119,9 +114,7 @@ inline SensorCalibration read_sensors(std::istream& input, const std::string& na
     return found;
 }
 
-/// The sensors of a board as they have been kept; nothing where none have.
-/// @throws Error (invalid_input, io) naming file and line
-inline std::optional<SensorCalibration> find_sensors(const DeviceInfo& board) {
+KDVFS_INLINE std::optional<SensorCalibration> find_sensors(const DeviceInfo& board) {
     const auto path = io::find_kept(sensor_paths(board));
     if (!path) return std::nullopt;
     std::ifstream input{*path, std::ios::binary};
@@ -130,3 +123,5 @@ inline std::optional<SensorCalibration> find_sensors(const DeviceInfo& board) {
 }
 
 }  // namespace kdvfs::inline v0_3::measure
+
+#endif
