@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #if defined(HAS_HTTPLIB)
@@ -204,6 +205,18 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     EXPECT_NE(shown.find("Double of an NVIDIA GPU: "), std::string::npos) << shown;
     EXPECT_NE(shown.find("power %"), std::string::npos) << shown;
     EXPECT_FALSE(std::filesystem::exists(left_behind));
+    const pid_t top = start({"sh", "-c", KDVFS_COMMAND " top --once --json >" + path("json")});
+    EXPECT_EQ(wait_for(top).exit_code(), 0);
+    const json look = json::parse(text_of(path("json")), nullptr, false);
+    ASSERT_TRUE(look.is_object()) << text_of(path("json"));
+    EXPECT_EQ(look["processes"], 1);
+    EXPECT_EQ(look["boards"].size(), 1U) << look;
+    for (const auto& [list, name] : {std::pair{"kernels", "gemm"}, {"ranges", "step/forward"}}) {
+        EXPECT_TRUE(std::any_of(
+            look[list].begin(), look[list].end(),
+            [&](const json& line) { return line["name"] == name && line["time_s"] > 0; }))
+            << list << look;
+    }
     ::kill(child, SIGTERM);
     static_cast<void>(wait_for(child));
 }

@@ -180,8 +180,29 @@ private:
     int socket_;
 };
 
+/// A program that says when it ends.
+const std::vector<std::string> says_its_end{"sh", "-c", "sleep 2; date +%s.%N >&2"};
+
+/// From the end of the program, as it has said itself, to that of the run.
+double seconds_to_the_end(Started& run) {
+    EXPECT_EQ(run.wait(), 0);
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    return now.count() - std::strtod(run.rest().c_str(), nullptr);
+}
+
+/// The most memory that a process has had, KiB.
+long most_memory(pid_t process) {
+    std::ifstream file{"/proc/" + std::to_string(process) + "/status"};
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("VmHWM:")) return std::strtol(line.c_str() + 6, nullptr, 10);
+    }
+    return -1;
+}
+
 TEST(MetricsOfARun, AnswerBesideClientsThatAreSlowHalfOrEndless) {
-    Started run{run_of({"sleep", "2"}, {"--metrics", "0", "--report", "/dev/null"}), STDERR_FILENO};
+    Started alone{run_of(says_its_end, {"--report", "/dev/null"}), STDERR_FILENO};
+    const double end_alone = seconds_to_the_end(alone);
+    Started run{run_of(says_its_end, {"--metrics", "0", "--report", "/dev/null"}), STDERR_FILENO};
     const std::string said = run.line();
     const std::size_t colon = said.rfind(':');
     ASSERT_NE(colon, std::string::npos) << said;
@@ -201,12 +222,19 @@ TEST(MetricsOfARun, AnswerBesideClientsThatAreSlowHalfOrEndless) {
     const std::size_t processes = answer.find("\nkdvfs_processes{");
     ASSERT_NE(processes, std::string::npos) << answer;
     EXPECT_EQ(answer.substr(answer.find("} ", processes), 4), "} 0\n") << answer;
-    EXPECT_LT(Clock::now() - begin, 1s);
+    const std::chrono::duration<double> scraped = Clock::now() - begin;
+    EXPECT_LT(scraped, 1s);
     const Client post{port};
     post.send("POST /metrics HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n");
     EXPECT_NE(post.answer().find("405"), std::string::npos);
-    EXPECT_EQ(run.wait(), 0);
-    EXPECT_LT(Clock::now() - begin, 4s) << "no client holds the run up";
+    const long memory = most_memory(run.process);
+    EXPECT_GT(memory, 0);
+    EXPECT_LT(memory, 16 * 1024) << "KiB";
+    const double end = seconds_to_the_end(run);
+    EXPECT_LT(end - end_alone, 0.1) << "no client holds the run up";
+    std::printf(
+        "a scrape in %.1f ms, %ld KiB at most, ends %.1f ms after its program; alone %.1f ms\n",
+        1e3 * scraped.count(), memory, 1e3 * end, 1e3 * end_alone);
 }
 
 }  // namespace

@@ -66,23 +66,19 @@ TEST_F(AttachedHip, FollowsAPlanAndPutsTheClocksBack) {
     const std::string plan = path("plan.json");
     write_plan(plan, json::array({planned("gemm", 7, 900), planned("norm<float>", 4, 900)}),
                "AMD Instinct MI210");
-    const Environment board{{"HIP_DOUBLE_BOARD", "1"}};
-    const std::vector<std::string> options{"--preload", "--meter", "1", "--iteration", "step"};
-    const auto time_of_gemm = [](const Outcome& seen) {
-        const json row = seen.row("gemm");
-        return row["time_s"].get<double>() / row["metered_calls"].get<double>();
-    };
-    const Outcome plain = run(options, {HIP_PROGRAM, "20"}, board);
-    std::vector<std::string> by_plan = options;
-    by_plan.insert(by_plan.end(), {"--plan", plan});
-    const Outcome followed = run(by_plan, {HIP_PROGRAM, "20"}, board);
+    const Outcome followed =
+        run({"--preload", "--meter", "1", "--iteration", "step", "--plan", plan},
+            {HIP_PROGRAM, "20"}, {{"HIP_DOUBLE_BOARD", "1"}});
     EXPECT_EQ(followed.exit_code(), 0) << followed.err;
     for (const char* kernel : {"gemm", "norm<float>"}) {
         EXPECT_EQ(followed.most_called(kernel)["asked"]["core_mhz"], 900)
             << kernel << followed.notes() << followed.err;
     }
-    // 1700 MHz against 900 while the switch is quick enough.
-    EXPECT_GT(time_of_gemm(followed), 1.3 * time_of_gemm(plain)) << followed.notes();
+    // Six million cycles at 900 MHz, not at the 1700 of the board's own, but for what the switch
+    // takes. A busy machine makes kernels longer, never shorter.
+    const json gemm = followed.row("gemm");
+    EXPECT_GT(gemm["time_s"].get<double>() / gemm["metered_calls"].get<double>(), 0.9 * 6e6 / 900e6)
+        << followed.notes();
     EXPECT_EQ(FileSystem::settings(), found);
 }
 

@@ -78,8 +78,8 @@ struct Board {
     unsigned wished_memory = 2619;
     std::uint64_t limit_reasons = 0;
     std::uint64_t millijoules = 0;
-    /// Called before the counter or the power is read: a board counts on whatever becomes of the threads that
-    /// stand for it.
+    /// Called before the counter or the power is read: a board counts on whatever becomes of the
+    /// threads that stand for it.
     void (*before_read)() = nullptr;
     unsigned milliwatts = 0;
     unsigned power_limit = 700'000;  ///< milliwatts
