@@ -6,8 +6,9 @@
 //     strange WAY STEPS bound PCT prints the energy that no plan can exceed saving, in percent, for
 //                                 runs slower by at most PCT: each launch at any clock, no latency
 //
-// WAY: moe mutate accumulate lengths two_streams idle startup branch. Environment: SEED draws the
-// sizes of its kernels and what varies, LATENCY_MS is that of a clock switch.
+// WAY: moe mutate accumulate lengths two_streams idle startup branch, and after2 and after4:
+// launches take 2 or 4 % longer where the one before ran at another clock. Environment: SEED draws
+// the sizes of its kernels and what varies, LATENCY_MS is that of a clock switch.
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/simulated.hpp>
@@ -25,6 +26,7 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -46,6 +48,14 @@ enum Name { gemm, attention, softmax, update, expert, copy };
 double environment(const char* name, double otherwise) {
     const char* text = std::getenv(name);
     return text == nullptr ? otherwise : std::atof(text);
+}
+
+simulated::KernelModel scaled(simulated::KernelModel model, double size) {
+    model.core_time *= size;
+    model.memory_time *= size;
+    model.core_energy = model.core_energy * size;
+    model.memory_energy = model.memory_energy * size;
+    return model;
 }
 
 /// What the program does: launches of a part of a kernel, and rests.
@@ -73,12 +83,7 @@ public:
     }
     void step(int number, const Launch& launch, const Rest& rest) {
         const auto part = [&](Name name, double size) {
-            simulated::KernelModel model = kernels_[name];
-            model.core_time *= size;
-            model.memory_time *= size;
-            model.core_energy = model.core_energy * size;
-            model.memory_energy = model.memory_energy * size;
-            launch(name, model);
+            launch(name, scaled(kernels_[name], size));
         };
         if (way_ == "moe") {
             for (int layer = 0; layer < 6; ++layer) {
@@ -131,6 +136,10 @@ public:
             if (way_ == "idle") rest(idle_);
         }
     }
+    /// By how much a launch takes longer after one at another clock.
+    [[nodiscard]] double longer_after_switch() const {
+        return way_ == "after2" ? 1.02 : way_ == "after4" ? 1.04 : 1;
+    }
     [[nodiscard]] bool is_beside(Name name) const { return way_ == "two_streams" && name == copy; }
 
 private:
@@ -163,9 +172,18 @@ void run(Program program, const simulated::Board& board, int steps) {
             device.synchronize(stream);
             device.advance(time);
         };
+        std::optional<kdvfs::Megahertz> last;
+        const auto after_switch = [&](const simulated::KernelModel& model) {
+            if (program.longer_after_switch() == 1) return model;
+            device.synchronize(stream);
+            const kdvfs::Megahertz now = device.effective_clocks().core;
+            const bool switched = last.value_or(now) != now;
+            last = now;
+            return switched ? scaled(model, program.longer_after_switch()) : model;
+        };
         const auto launch = [&](Name name, const simulated::KernelModel& model) {
             simulated::Stream* on = program.is_beside(name) ? beside : stream;
-            const auto work = [&] { device.launch(on, model); };
+            const auto work = [&] { device.launch(on, after_switch(model)); };
             switch (name) {
                 case gemm: kdvfs::launch<Gemm>(session, on, work); break;
                 case attention: kdvfs::launch<Attention>(session, on, work); break;

@@ -156,12 +156,14 @@ struct PlanCommand {
         const LaunchSequence launches = std::move(rank_profile->sequence);
         const auto iterations = std::move(rank_profile->trace);
         const Profile& measured = rank_profile->profile;
+        const bool in_order = !launches.launches.empty() || !iterations.iterations.empty();
+        // Segments need clocks that all launches can run at, of whatever energy.
         const CostTable table = !predict.empty()
                                     ? predicted_from_few(measured, "--predict", predict)
                                 : estimates == "mean" ? mean_costs(measured)
+                                : in_order            ? shrunk_costs(with_likely_energies(measured))
                                                       : shrunk_costs(measured);
-        const bool hashed =
-            format == "header" || !launches.launches.empty() || !iterations.iterations.empty();
+        const bool hashed = format == "header" || in_order;
         const HeaderOptions header{
             namespace_name, "Policies",
             source_name(profile) + (predict.empty() ? "" : ", predicted from few of its clocks"),

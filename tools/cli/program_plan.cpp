@@ -36,7 +36,9 @@ void PlanCorrection::apply(kdvfs::tune::SwitchCosts& costs) const {
 }
 
 kdvfs::tune::CostTable PlanningOptions::costs(const kdvfs::tune::Profile& profile) const {
-    kdvfs::tune::CostTable table = kdvfs::tune::shrunk_costs(profile);
+    // One short kernel whose energy is not resolved at a clock would keep the clock from all.
+    kdvfs::tune::CostTable table =
+        kdvfs::tune::shrunk_costs(kdvfs::tune::with_likely_energies(profile));
     exclude(table, excluded);
     correction.apply(table);
     return table;

@@ -22,7 +22,8 @@ namespace detail {
 /// Predicts the kernels of one board.
 class CostPrediction {
 public:
-    CostPrediction(const CostTable& known, const PredictedBoard& board)
+    /// @param below also clocks down to this share of the lowest measured one
+    CostPrediction(const CostTable& known, const PredictedBoard& board, double below = 1)
         : baseline_{known.baseline}, limit_{board.power_limit} {
         std::set<Megahertz> memories;
         std::set<ClockPoint> clocks;
@@ -39,7 +40,7 @@ public:
             }
         for (const ClockPoint clock : board.clocks)
             if (memories.contains(clock.memory) && higher_cap(clock, baseline_) == baseline_ &&
-                (clock.core == auto_clock || clock.core >= lowest))
+                (clock.core == auto_clock || clock.core.count >= below * lowest.count))
                 clocks.insert(clock);
         clocks_.assign(clocks.begin(), clocks.end());
         ClockPoint top{board.highest_core};

@@ -340,4 +340,44 @@ inline CostTable shrunk_costs(const Profile& profile) {
     return table;
 }
 
+/// The profile, with kernels whose energy the counter could not resolve taken to draw at each clock
+/// what they draw at the baseline, where the board's mean is taken if that is not resolved either.
+/// Nothing is gained by such kernels then, but plans need not go back to the baseline for one that
+/// is short: they are judged while they are followed.
+inline Profile with_likely_energies(const Profile& profile) {
+    const auto baseline = profile.baseline();
+    Cost all;
+    for (const KernelProfile& kernel : profile.kernels())
+        if (const ProfilePoint* point = baseline ? kernel.find(*baseline) : nullptr)
+            all += point->mean() * kernel.count;
+    if (all.time <= Seconds{0}) return profile;
+    Profile likely{profile.gpu()};
+    for (const KernelProfile& kernel : profile.kernels()) {
+        const ProfilePoint* const found = kernel.find(*baseline);
+        const bool known = found != nullptr && found->is_resolved();
+        const Watts power =
+            known ? found->mean().energy / found->mean().time : all.energy / all.time;
+        for (const ProfilePoint& point : kernel.points) {
+            for (const ProfileSample& sample : point.samples) {
+                ProfileRow row{kernel.key,
+                               point.clock,
+                               sample.cost,
+                               kernel.group,
+                               kernel.count,
+                               sample.index,
+                               point.clock == *baseline,
+                               sample.energy_sd,
+                               profile.block_of(sample)};
+                if (!sample.is_resolved()) {
+                    constexpr double unsure = 0.4;  // of the energy: as much as counts as resolved
+                    row.cost.energy = power * row.cost.time;
+                    row.energy_sd = row.cost.energy * unsure;
+                }
+                likely.add(row);
+            }
+        }
+    }
+    return likely;
+}
+
 }  // namespace kdvfs::inline v0_3::tune

@@ -5,12 +5,11 @@
 #include <kdvfs/detail/solve/knapsack.hpp>
 #include <kdvfs/detail/tune/clock_curves.hpp>
 #include <kdvfs/detail/tune/planner.hpp>
+#include <kdvfs/detail/tune/predicted_costs.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
-
-#include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>
@@ -60,6 +59,8 @@ inline double expected_improvement(double best, double mean, double deviation) {
 struct SweepForecast {
     double gain = 0;     ///< joules that it is expected to save an iteration; 0 where measured
     Seconds longest{0};  ///< of the kernel's launches in an iteration: mean, or a high guess
+    /// Of these launches; infinite where nothing is known.
+    Cost expected{Seconds{std::numeric_limits<double>::infinity()}, {}};
 };
 
 /// Where a sweep should measure next: models of each kernel's time and power say what is known of
@@ -87,11 +88,17 @@ public:
     [[nodiscard]] const std::vector<ClockPoint>& points() const { return points_; }
     [[nodiscard]] ClockPoint baseline() const { return points_[baseline_]; }
 
-    /// Points far apart from each other, the baseline first; none that could take more than
-    /// `longest` times as long as the highest clocks, as far as clocks alone can tell.
+    /// Points far apart from each other, the baseline and the highest clocks first; none that could
+    /// take more than `longest` times as long as the highest clocks, as far as clocks alone can
+    /// tell.
     [[nodiscard]] std::vector<ClockPoint> spread_out(
         std::size_t count, double longest = std::numeric_limits<double>::infinity()) const {
         std::vector<std::size_t> chosen{baseline_};
+        // Forecasts are of what the highest clocks take.
+        for (std::size_t p = 0; p < points_.size(); ++p)
+            if (chosen.size() == 1 && longest_factor(points_[baseline_]) > 1 &&
+                longest_factor(points_[p]) == 1)
+                chosen.push_back(p);
         while (chosen.size() < std::min(count, points_.size())) {
             std::optional<std::size_t> farthest;
             double most = 0;
@@ -109,6 +116,23 @@ public:
         std::vector<ClockPoint> spread;
         for (const std::size_t c : chosen) spread.push_back(points_[c]);
         return spread;
+    }
+
+    /// The highest core clock at each memory clock; none that could take more than `longest` times
+    /// as long as the highest clocks.
+    [[nodiscard]] std::vector<ClockPoint> highest_of_each_memory(double longest) const {
+        std::vector<ClockPoint> highest;
+        for (const ClockPoint clock : points_) {
+            if (longest_factor(clock) > longest) continue;
+            const auto known = std::find_if(highest.begin(), highest.end(), [&](ClockPoint each) {
+                return each.memory == clock.memory;
+            });
+            if (known == highest.end())
+                highest.push_back(clock);
+            else
+                *known = higher_cap(*known, clock);
+        }
+        return highest;
     }
 
     /// How much longer than at the highest clocks work can take: no kernel slows down by more than
@@ -158,77 +182,91 @@ public:
     /// @throws Error (invalid_input) as `make_cost_table`
     [[nodiscard]] std::vector<std::vector<SweepForecast>> forecast(
         const Profile& profile, const Objective& objective) const {
-        const CostTable table = mean_costs(profile);
+        CostTable table = mean_costs(profile);
         const double price = estimate_price(table, objective);
-        const auto times = predict(profile, [](const Cost& cost) { return cost.time.count(); });
-        const auto powers = predict(profile, [](const Cost& cost) {
-            return std::max((cost.energy / cost.time).count, 1e-9);
-        });
+        refer_to_highest(table);
+        constexpr double a_step = 0.75;  // down: what a step shows is what the next one promises
+        const detail::CostPrediction prediction{table, {points_}, a_step};
         std::vector<std::vector<SweepForecast>> forecasts;
         for (std::size_t k = 0; k < table.kernels.size(); ++k) {
             const KernelCosts& known = table.kernels[k];
             double least = std::numeric_limits<double>::infinity();
             for (const PointCost& point : known.points)
                 least = std::min(least, point.cost.energy.count + price * point.cost.time.count());
+            const KernelCosts predicted = prediction.predict(known);
             auto& of_kernel = forecasts.emplace_back();
-            for (std::size_t p = 0; p < points_.size(); ++p) {
-                const ProfilePoint* point = profile.kernels()[k].find(points_[p]);
-                if (point != nullptr) {
-                    of_kernel.push_back({0, point->mean().time * known.count});
-                    continue;
-                }
-                // What might break the bound is not worth a measurement.
-                if (const Seconds longest = longest_possible(profile.kernels()[k], points_[p]);
-                    std::isfinite(objective.launch_limit.count()) &&
-                    !keeps_bound(objective, longest)) {
-                    of_kernel.push_back({0, longest * known.count});
-                    continue;
-                }
-                const LogPrediction time = times[k][p];
-                const double gain = gain_of(time, powers[k][p], price, least);
-                of_kernel.push_back(
-                    {known.count * gain,
-                     Seconds{known.count * std::exp(time.mean + 2 * time.deviation)}});
-            }
+            for (const ClockPoint clock : points_)
+                of_kernel.push_back(forecast_of(profile.kernels()[k], known, predicted, clock,
+                                                objective, price, least));
         }
         return forecasts;
     }
 
-private:
-    /// A prediction of a logarithm.
-    struct LogPrediction {
-        double mean = 0;
-        double deviation = 0;
-    };
-
-    /// One quantity of all kernels of a profile at all points. What measurements are off counts as
-    /// what points have to themselves.
-    template <class Quantity>
-    [[nodiscard]] std::vector<std::vector<LogPrediction>> predict(const Profile& profile,
-                                                                  Quantity quantity) const {
-        std::vector<ClockCurve> curves;
-        for (const KernelProfile& kernel : profile.kernels()) {
-            ClockCurve& curve = curves.emplace_back(points_.size());
-            for (std::size_t p = 0; p < points_.size(); ++p) {
-                const ProfilePoint* point = kernel.find(points_[p]);
-                if (point == nullptr) continue;
-                const auto i = static_cast<Eigen::Index>(p);
-                curve.value(i) = std::log(quantity(point->mean()));
-                curve.noise(i) = 0;
+    /// What one clock for all kernels is expected to save beyond the best that was measured, in
+    /// joules an iteration, for each point: what is left where switches are dear. 0 where the
+    /// objective has no bound on the time.
+    [[nodiscard]] std::vector<double> one_clock_gains(
+        const Profile& profile, const std::vector<std::vector<SweepForecast>>& forecasts,
+        const Objective& objective) const {
+        const Seconds limit = time_limit(objective, mean_costs(profile).baseline_cost());
+        std::vector<double> gains(points_.size());
+        if (!std::isfinite(limit.count())) return gains;
+        double least = std::numeric_limits<double>::infinity();
+        std::vector<double> joules(points_.size(), least);
+        for (std::size_t p = 0; p < points_.size(); ++p) {
+            Cost all;
+            bool measured = true;
+            for (std::size_t k = 0; k < forecasts.size(); ++k) {
+                all += forecasts[k][p].expected;
+                measured = measured && profile.kernels()[k].find(points_[p]) != nullptr;
             }
+            if (all.time > limit && p != baseline_) continue;
+            joules[p] = all.energy.count;
+            if (measured) least = std::min(least, joules[p]);
         }
-        const CurvePriors priors{clock_shares(points_), curves};
-        std::vector<std::vector<LogPrediction>> predictions;
-        for (std::size_t k = 0; k < curves.size(); ++k) {
-            const CurvePosterior posterior{priors.of(k), curves[k]};
-            const Eigen::VectorXd mean = posterior.mean();
-            const Eigen::VectorXd variance =
-                priors.of(k).diagonal() - posterior.explained().colwise().squaredNorm().transpose();
-            auto& of_kernel = predictions.emplace_back();
-            for (Eigen::Index i = 0; i < mean.size(); ++i)
-                of_kernel.push_back({mean(i), std::sqrt(std::max(variance(i), 0.0))});
+        for (std::size_t p = 0; p < points_.size(); ++p)
+            gains[p] = std::max(0.0, least - joules[p]);
+        return gains;
+    }
+
+private:
+    /// Laws of time are of the highest clocks: those that were measured.
+    void refer_to_highest(CostTable& table) const {
+        const auto factor = [&](const PointCost& point) { return longest_factor(point.clock); };
+        for (KernelCosts& kernel : table.kernels) {
+            std::size_t highest = kernel.baseline;
+            for (std::size_t p = 0; p < kernel.points.size(); ++p)
+                if (factor(kernel.points[p]) < factor(kernel.points[highest])) highest = p;
+            kernel.baseline = highest;
+            table.baseline = kernel.points[highest].clock;
         }
-        return predictions;
+    }
+
+    [[nodiscard]] SweepForecast forecast_of(const KernelProfile& measured, const KernelCosts& known,
+                                            const KernelCosts& predicted, ClockPoint clock,
+                                            const Objective& objective, double price,
+                                            double least) const {
+        if (const ProfilePoint* point = measured.find(clock))
+            return {0, point->mean().time * known.count, point->mean() * known.count};
+        // What might break the bound is not worth a measurement.
+        const Seconds longest = longest_possible(measured, clock);
+        const bool safe =
+            !std::isfinite(objective.launch_limit.count()) || keeps_bound(objective, longest);
+        const auto point = std::find_if(predicted.points.begin(), predicted.points.end(),
+                                        [&](const PointCost& each) { return each.clock == clock; });
+        if (!safe || point == predicted.points.end()) return {0, longest * known.count};
+        const auto p = static_cast<std::size_t>(point - predicted.points.begin());
+        const double joules = point->cost.energy.count;
+        const double paid = price * point->cost.time.count();
+        // What predictions of neighbours are off they are off alike: at most one of them is as
+        // much better. A third leaves few sweeps short (bench/adaptive/few_points).
+        constexpr double own = 0.3;
+        const double deviation =
+            own * std::hypot(joules * predicted.energy_errors[p], paid * predicted.time_errors[p]);
+        const double high = 1 + 2 * predicted.time_errors[p];
+        return {known.count * detail::expected_improvement(least, joules + paid, deviation),
+                std::min(longest, point->cost.time * high) * known.count,
+                point->cost * known.count};
     }
 
     [[nodiscard]] double distance(std::size_t a, std::size_t b) const {
@@ -243,16 +281,6 @@ private:
             problem.add_class(unit.choices);
         return detail::time_price(problem, objective, table.baseline_cost());
     }
-    /// Energy is power times time, so their logs add; the priced sum is taken as normal.
-    static double gain_of(const LogPrediction& time, const LogPrediction& power, double price,
-                          double least) {
-        const double seconds = std::exp(time.mean);
-        const double joules = seconds * std::exp(power.mean);
-        const double deviation =
-            std::hypot((joules + price * seconds) * time.deviation, joules * power.deviation);
-        return detail::expected_improvement(least, joules + price * seconds, deviation);
-    }
-
     std::vector<ClockPoint> points_;
     ClockPoint top_;
     std::size_t baseline_ = 0;

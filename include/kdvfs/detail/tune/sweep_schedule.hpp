@@ -366,8 +366,16 @@ private:
 
     /// Spread out, down to clocks that could double an iteration.
     [[nodiscard]] std::vector<ClockPoint> first_points() const {
-        const std::size_t tenth = design_.points().size() / 10;
-        return design_.spread_out(std::max({std::size_t{4}, tenth, points_at_once()}), 2);
+        std::vector<ClockPoint> points =
+            design_.spread_out(std::max(std::size_t{3}, points_at_once()), 2);
+        if (options_.horizon > Seconds{0}) return points;
+        // Laws say nothing of a memory clock at which nothing was measured.
+        constexpr double longest = 5;
+        for (const ClockPoint clock : design_.highest_of_each_memory(longest))
+            if (std::none_of(points.begin(), points.end(),
+                             [&](ClockPoint each) { return each.memory == clock.memory; }))
+                points.push_back(clock);
+        return points;
     }
 
     /// Points that an earlier run began with are finished first.
@@ -419,60 +427,89 @@ private:
 
     /// A point that could be measured next.
     struct Prospect {
+        std::size_t point = 0;
         ClockPoint clock;
-        double gain_per_second = 0;
-        double gain = 0;  ///< joules in an iteration
+        double gain = 0;  ///< joules in an iteration, beside the points that were chosen before it
     };
 
     /// The points that promise most for the time that they and their waiting take; none, and the
     /// sweep is over, if too little is left to be found.
     void choose_round(const Profile& profile) {
         const auto forecasts = design_.forecast(profile, options_.objective);
-        std::vector<double> best(forecasts.size());
         std::vector<Prospect> prospects;
         const Megahertz lowest = lowest_next(profile);
         for (std::size_t p = 0; p < design_.points().size(); ++p) {
             const ClockPoint clock = design_.points()[p];
             if (is_given_up(clock) || !design_.keeps_bounds(profile, clock, options_.objective))
                 continue;
-            double gain = 0;
             Seconds longest{0};
-            for (std::size_t k = 0; k < forecasts.size(); ++k) {
-                gain += forecasts[k][p].gain;
-                longest += forecasts[k][p].longest;
-                best[k] = std::max(best[k], forecasts[k][p].gain);
-            }
+            for (const auto& kernel : forecasts) longest += kernel[p].longest;
             longest_[clock] = longest;
             const bool too_low = clock.core != auto_clock && clock.core < lowest;
-            if (gain > 0 && visits(profile, clock) == 0 && !too_low)
-                prospects.push_back({clock, gain / price_of(clock).count(), gain});
+            if (visits(profile, clock) == 0 && !too_low) prospects.push_back({p, clock});
         }
+        const double baseline = mean_costs(profile).baseline_cost().energy.count;
         double regret = 0;
-        for (const double gain : best) regret += gain;
-        regret_pct_ = 100 * regret / mean_costs(profile).baseline_cost().energy.count;
-        done_ = prospects.empty() || regret_pct_ < options_.regret_pct;
-        if (done_) return;
-        std::sort(prospects.begin(), prospects.end(), [](const Prospect& a, const Prospect& b) {
-            return a.gain_per_second > b.gain_per_second;
-        });
-        constexpr std::size_t few = 3;  // then the models learn
-        if (prospects.size() > few) {
-            // What other ranks try beside them is free where it is not slower.
-            Seconds slowest{0};
-            for (std::size_t i = 0; i < few; ++i)
-                slowest = std::max(slowest, longest_iteration(prospects[i].clock));
-            const auto others = prospects.begin() + few;
-            prospects.erase(std::remove_if(others, prospects.end(),
-                                           [&](const Prospect& each) {
-                                               return longest_iteration(each.clock) > slowest;
-                                           }),
-                            prospects.end());
-            prospects.resize(std::min(prospects.size(), std::max(few, points_at_once())));
+        for (const auto& kernel : forecasts) {
+            double best = 0;
+            for (const Prospect& prospect : prospects)
+                best = std::max(best, kernel[prospect.point].gain);
+            regret += best;
         }
-        done_ = !is_worth_waiting(prospects, profile);
+        const std::vector<double> as_one =
+            design_.one_clock_gains(profile, forecasts, options_.objective);
+        for (const Prospect& prospect : prospects)
+            regret = std::max(regret, as_one[prospect.point]);
+        regret_pct_ = 100 * regret / baseline;
+        done_ = regret_pct_ < options_.regret_pct;
         if (done_) return;
-        for (const Prospect& prospect : prospects) add_to_round(prospect.clock, profile);
+        const std::vector<Prospect> chosen =
+            most_promising(std::move(prospects), forecasts, as_one, baseline);
+        done_ = chosen.empty() || !is_worth_waiting(chosen, profile);
+        if (done_) return;
+        for (const Prospect& prospect : chosen) add_to_round(prospect.clock, profile);
         put_in_order();
+    }
+
+    /// One after the other the point whose gain beside those chosen is largest for its price. A
+    /// few: then the forecasts learn. What other ranks try beside them is free where it is not
+    /// slower.
+    [[nodiscard]] std::vector<Prospect> most_promising(
+        std::vector<Prospect> prospects, const std::vector<std::vector<SweepForecast>>& forecasts,
+        const std::vector<double>& as_one, double baseline) const {
+        constexpr std::size_t few = 2;
+        // What is left is in several points, most of it in the best of them.
+        const double least = 0.5 * options_.regret_pct / 100 * baseline;
+        std::vector<double> gained(forecasts.size());  // by kernel
+        double gained_as_one = 0;
+        std::vector<Prospect> chosen;
+        Seconds slowest{0};
+        while (chosen.size() < std::max(few, points_at_once()) && !prospects.empty()) {
+            const bool beside = chosen.size() >= few;
+            std::size_t best = prospects.size();
+            double most = 0;
+            for (std::size_t i = 0; i < prospects.size(); ++i) {
+                Prospect& each = prospects[i];
+                each.gain = 0;
+                for (std::size_t k = 0; k < forecasts.size(); ++k)
+                    each.gain += std::max(0.0, forecasts[k][each.point].gain - gained[k]);
+                each.gain = std::max(each.gain, as_one[each.point] - gained_as_one);
+                if (each.gain < (beside ? 0 : least) ||
+                    (beside && longest_iteration(each.clock) > slowest))
+                    continue;
+                const double worth = each.gain / price_of(each.clock).count();
+                if (worth > most) most = worth, best = i;
+            }
+            if (best == prospects.size()) break;
+            const Prospect next = prospects[best];
+            prospects.erase(prospects.begin() + static_cast<std::ptrdiff_t>(best));
+            for (std::size_t k = 0; k < forecasts.size(); ++k)
+                gained[k] = std::max(gained[k], forecasts[k][next.point].gain);
+            gained_as_one = std::max(gained_as_one, as_one[next.point]);
+            slowest = std::max(slowest, longest_iteration(next.clock));
+            chosen.push_back(next);
+        }
+        return chosen;
     }
 
     /// Whether what points promise until the program's end is more than what is known would save
