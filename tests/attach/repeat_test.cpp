@@ -45,7 +45,7 @@ TEST_F(Attach, RepeatsKernelsUntilTheirJoulesAreTold) {
 TEST_F(Attach, TellsRangesByTheFiguresOfTheirRepeatedKernels) {
     const Outcome seen =
         run({"--repeat", "--runs-once", "norm", "--level", "range", "--iteration", "step"},
-            {PROGRAM, "400"},
+            {PROGRAM, "250"},
             {{"KDVFS_ATTACH_REPEAT_AFTER", "2"}, {"KDVFS_ATTACH_RECORD", path("record")}});
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_TRUE(seen.most_called("gemm").contains("repeated")) << seen.report.dump(1);
@@ -101,8 +101,9 @@ TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
 
 /// Repeated, the larger one takes about as long as the smaller one in the program.
 TEST_F(Attach, KnowsWorkOfOneNameAndGridByItsPlaceInTheIteration) {
-    const Outcome seen = run({"--repeat", "--match", "cached", "--iteration", "step"},
-                             {PROGRAM, "110", "cached"}, {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}});
+    const Outcome seen =
+        run({"--repeat", "--match", "cached", "--iteration", "step"}, {PROGRAM, "110", "cached"},
+            {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}, {"CUDA_DOUBLE_EXACT", "1"}});
     EXPECT_EQ(seen.exit_code(), 0);
     int repeated = 0;
     constexpr double again = 0.7;  // of its time, where it was launched just before
