@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Makes the Debian packages of the build PROJECT, installs them by dpkg into a root that holds
 # nothing else, and uses them from there: the programs run, and CLIENT builds against the headers.
+# lintian, where it is installed, finds no error in them. The tarball runs where it is unpacked.
 file(REMOVE_RECURSE ${FOLDER})
 set(root ${FOLDER}/root)
 file(MAKE_DIRECTORY ${root}/var/lib/dpkg/updates ${root}/var/lib/dpkg/info)
@@ -15,6 +16,14 @@ foreach(name libkdvfs-dev_${VERSION}_all kdvfs-tools_${VERSION}_)
         message(FATAL_ERROR "${name}*.deb is not among ${packages}")
     endif()
 endforeach()
+find_program(lintian lintian)
+if(lintian)
+    execute_process(COMMAND ${lintian} --allow-root --fail-on error ${packages}
+                    OUTPUT_VARIABLE found RESULT_VARIABLE result)
+    if(NOT result EQUAL 0)
+        message(FATAL_ERROR "lintian finds errors:\n${found}")
+    endif()
+endif()
 # What they depend on is not in the bare root: the machine's own libraries stand for it. There is no
 # shell for ldconfig either, hence no --install.
 execute_process(COMMAND dpkg --root=${root} --force-depends --force-not-root --unpack ${packages}
@@ -29,10 +38,11 @@ if(NOT said MATCHES "^kdvfs ${VERSION}")
 endif()
 # The programs as their users have them, without the sources: in a folder of the user's own.
 set(home ${FOLDER}/home)
+set(programs ${root}/usr/bin)
 file(MAKE_DIRECTORY ${home})
 function(installed words)
     execute_process(COMMAND ${CMAKE_COMMAND} -E env HOME=${home} XDG_DATA_HOME=${home}/data
-                            ${root}/usr/bin/kdvfs ${ARGN}
+                            ${programs}/kdvfs ${ARGN}
                     WORKING_DIRECTORY ${home} RESULT_VARIABLE result OUTPUT_VARIABLE output
                     ERROR_VARIABLE error)
     if(NOT result EQUAL 0 OR NOT "${output}${error}" MATCHES "${words}")
@@ -62,3 +72,12 @@ foreach(component "" tune)
                             -P ${CMAKE_CURRENT_LIST_DIR}/client_test.cmake
                     COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
+
+execute_process(COMMAND ${CMAKE_COMMAND} --build ${PROJECT} --target tarball
+                COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB tarball ${PROJECT}/kdvfs-${VERSION}-*.tar.gz)
+execute_process(COMMAND ${CMAKE_COMMAND} -E tar xf ${tarball} WORKING_DIRECTORY ${FOLDER}
+                COMMAND_ERROR_IS_FATAL ANY)
+set(programs ${FOLDER}/kdvfs-${VERSION}/bin)
+installed("sim:mi210" info)
+installed("no GPU work was seen" run -- true)
