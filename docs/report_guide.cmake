@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # cmake -DSOURCE=folder -P report_guide.cmake: docs/report.md names every key of report.json, every
 # column of the CSV and every count of the text.
-file(READ ${SOURCE}/include/kdvfs/measure/report_files.hpp files)
+file(READ ${SOURCE}/include/kdvfs/detail/measure/report_files.hpp files)
 file(READ ${SOURCE}/docs/report.md guide)
 string(REGEX MATCHALL "\"[a-z_0-9]+\":" keys "${files}")
 string(REGEX MATCH "out << \"(kernel,[^;]*)clocks.n\"" header "${files}")

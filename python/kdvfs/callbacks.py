@@ -7,6 +7,7 @@
         ...
     config.timers = kdvfs.callbacks.timers(gpu, config.timers)    # Megatron
     config.timers = kdvfs.callbacks.operation_timers(session, config.timers)    # the same, of a pipeline
+    kdvfs.callbacks.pipeline_stages(session, *schedule_stages)    # torch.distributed.pipelining, torchtitan
 
 Each but the timers says `Gpu.next_iteration` where a training step begins. The frameworks are imported by
 the call that needs them.
@@ -155,3 +156,43 @@ def operation_timers(
             "open an OpScope for each in the schedule",
         )
     return _ScopeTimers(lambda name: _NextOperation(session, operations[name]), timers, tuple(operations))
+
+
+def pipeline_stages(session: PipelineSession, *stages: Any) -> None:
+    """Opens an operation scope around each forward and backward of `torch.distributed.pipelining`'s stages, those of
+    this rank in the order of their chunks.
+
+    The methods that the schedule calls for a microbatch are replaced in these objects. In "zb_h1" a backward comes in
+    two parts, as the schedule asks for them.
+    """
+    if len(stages) != session._chunks:
+        raise Error(
+            1,
+            f"cannot open operation scopes for {len(stages)} stages: the session has {session._chunks} chunks on each "
+            "rank; give this rank's stages, in the order of their chunks",
+        )
+    for chunk, stage in enumerate(stages):
+        for name in ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"):
+            run = getattr(stage, name, None)
+            if not callable(run):
+                raise Error(
+                    1,
+                    f"cannot open operation scopes: {stage!r} has no {name}; give stages of "
+                    "torch.distributed.pipelining, PyTorch 2.5 or later",
+                )
+            setattr(stage, name, _in_operation(session, name, run, chunk))
+
+
+def _in_operation(session: PipelineSession, name: str, run: Any, chunk: int) -> Any:
+    def run_in_scope(microbatch: int, *arguments: Any, **options: Any) -> Any:
+        # Of backward_one_chunk(microbatch, loss, full_backward): without the weights' part, which comes on its own.
+        whole = options.get("full_backward", arguments[1] if len(arguments) > 1 else True)
+        kind = {
+            "forward_one_chunk": "forward",
+            "backward_one_chunk": "backward" if whole else "backward_input",
+            "backward_weight_one_chunk": "backward_weight",
+        }[name]
+        with session.operation(kind, microbatch, chunk):
+            return run(microbatch, *arguments, **options)
+
+    return run_in_scope

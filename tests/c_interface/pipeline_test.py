@@ -262,6 +262,64 @@ class TimersOfMegatron(unittest.TestCase):
                     kdvfs.callbacks.operation_timers(session, None)
 
 
+class Stage:
+    """A double of a stage of torch.distributed.pipelining, with the parameters of PyTorch 2.5 to 2.11."""
+
+    def __init__(self, gpu):
+        self.gpu, self.ran = gpu, []
+
+    def forward_one_chunk(self, fwd_chunk_id, args, kwargs=None, save_forward_output=True):
+        self.gpu.launch(matrix_flops=1e12)
+        self.ran.append(("forward", fwd_chunk_id))
+        return args
+
+    def backward_one_chunk(self, bwd_chunk_id, loss=None, full_backward=True, last_backward=False):
+        self.gpu.launch(matrix_flops=1e12)
+        self.ran.append(("backward" if full_backward else "input", bwd_chunk_id))
+
+    def backward_weight_one_chunk(self, bwd_chunk_id, last_backward=False):
+        self.gpu.launch(matrix_flops=1e12)
+        self.ran.append(("weight", bwd_chunk_id))
+
+
+class StagesOfPyTorch(unittest.TestCase):
+    def test_their_microbatches_are_operations(self):
+        with kdvfs.open_simulated("mi250x", meter_every=1) as gpu:
+            with kdvfs.PipelineSession(gpu, stages=1, microbatches=2, schedule="1f1b") as session:
+                stage = Stage(gpu)
+                kdvfs.callbacks.pipeline_stages(session, stage)
+                for _ in range(3):
+                    session.next_iteration()
+                    for microbatch in range(2):
+                        self.assertEqual(stage.forward_one_chunk(microbatch, (7,), {}), (7,))
+                        stage.backward_one_chunk(microbatch, loss=None, full_backward=True, last_backward=True)
+                gpu.synchronize()
+                calls = {row["kernel"]: row["calls"] for row in gpu.report()["rows"]}
+                self.assertEqual((calls["forward"], calls["backward"], len(stage.ran)), (6, 6, 12))
+                session.next_iteration()
+                with self.assertRaisesRegex(kdvfs.Error, "the next operation is the forward of microbatch 0"):
+                    stage.backward_one_chunk(0)
+
+    def test_a_backward_in_two_parts_is_two_operations(self):
+        with kdvfs.open_simulated("mi250x", meter_every=1) as gpu:
+            with kdvfs.PipelineSession(gpu, stages=1, microbatches=1, schedule="zb_h1") as session:
+                stage = Stage(gpu)
+                kdvfs.callbacks.pipeline_stages(session, stage)
+                session.next_iteration()
+                stage.forward_one_chunk(0, ())
+                stage.backward_one_chunk(0, None, False)
+                stage.backward_weight_one_chunk(0)
+                self.assertEqual(stage.ran, [("forward", 0), ("input", 0), ("weight", 0)])
+
+    def test_mistakes_are_named(self):
+        with kdvfs.open_simulated("mi250x") as gpu:
+            with kdvfs.PipelineSession(gpu, stages=1, microbatches=2) as session:
+                with self.assertRaisesRegex(kdvfs.Error, "for 2 stages: the session has 1 chunks"):
+                    kdvfs.callbacks.pipeline_stages(session, Stage(gpu), Stage(gpu))
+                with self.assertRaisesRegex(kdvfs.Error, "has no forward_one_chunk; give stages of"):
+                    kdvfs.callbacks.pipeline_stages(session, object())
+
+
 class Failures(unittest.TestCase):
     def test_ranks_of_another_pipeline_are_refused_on_all(self):
         def work(ranks):

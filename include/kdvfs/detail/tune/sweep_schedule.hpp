@@ -18,6 +18,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <optional>
 #include <memory>
 #include <random>
 #include <span>
@@ -368,6 +369,7 @@ private:
     [[nodiscard]] std::vector<ClockPoint> first_points() const {
         std::vector<ClockPoint> points =
             design_.spread_out(std::max(std::size_t{3}, points_at_once()), 2);
+        if (const auto second = second_clock(points)) points.push_back(*second);
         if (options_.horizon > Seconds{0}) return points;
         // Laws say nothing of a memory clock at which nothing was measured.
         constexpr double longest = 5;
@@ -376,6 +378,20 @@ private:
                              [&](ClockPoint each) { return each.memory == clock.memory; }))
                 points.push_back(clock);
         return points;
+    }
+
+    /// The highest clock below the top, where none is among the points: laws say nothing of lower
+    /// clocks where only the top was measured.
+    [[nodiscard]] std::optional<ClockPoint> second_clock(
+        const std::vector<ClockPoint>& points) const {
+        const auto is_lower = [&](ClockPoint each) { return design_.longest_factor(each) > 1; };
+        if (std::any_of(points.begin(), points.end(), is_lower)) return std::nullopt;
+        std::optional<ClockPoint> second;
+        for (const ClockPoint each : design_.points())
+            if (is_lower(each) &&
+                (!second || design_.longest_factor(each) < design_.longest_factor(*second)))
+                second = each;
+        return second;
     }
 
     /// Points that an earlier run began with are finished first.
