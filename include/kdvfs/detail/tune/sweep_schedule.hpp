@@ -18,8 +18,8 @@
 #include <deque>
 #include <limits>
 #include <map>
-#include <optional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
