@@ -80,4 +80,7 @@ echo "| lines of code of include/ and tools/ | $(code $(find include -name '*.hp
 # shellcheck disable=SC2086
 echo "| classes with over 25 functions or 15 members | $(python3 bench/compile_time/class_sizes.py . --count) |"
 echo "| detail:: in tools, python and examples | $(grep -rhoE 'kdvfs::detail::' tools examples python | wc -l) |"
+limit "headers outside detail/" "$(echo "$public" | wc -l)" 80
+# shellcheck disable=SC2086
+limit "their lines of code" "$(code $public)" 9000
 exit $failed
