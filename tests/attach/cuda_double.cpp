@@ -40,8 +40,8 @@ using namespace std::chrono_literals;
 std::atomic<bool> context_is_lost{false};
 
 /// A profiler may come and go while kernels run.
-std::atomic<decltype(cuda_double::Listener::call)> told_of_calls{nullptr};
-std::atomic<decltype(cuda_double::Listener::ran)> told_of_work{nullptr};
+std::atomic<decltype(cuda_double::Listener::call)> call_listener{nullptr};
+std::atomic<decltype(cuda_double::Listener::ran)> work_listener{nullptr};
 
 std::uint64_t since_1970(std::chrono::steady_clock::time_point time) {
     static const auto epoch = std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -235,7 +235,7 @@ struct Stream {
             const Operation& first = operations.front();
             const auto start = std::max(first.put, free_at);
             for (const Operation& operation : operations) perform(operation);
-            const auto tell = told_of_work.load();
+            const auto tell = work_listener.load();
             if (first.in_graph && first.correlation != 0 && tell != nullptr) {
                 tell(51, first.correlation, since_1970(start), since_1970(std::max(start, free_at)),
                      nullptr, 0, false);
@@ -273,7 +273,7 @@ struct Stream {
             free_at = woken;
         }
         board.note_work(true);
-        if (const auto tell = told_of_work.load(); tell != nullptr && operation.correlation != 0) {
+        if (const auto tell = work_listener.load(); tell != nullptr && operation.correlation != 0) {
             tell(operation.kind, operation.correlation, since_1970(start), since_1970(free_at),
                  operation.symbol, operation.blocks, operation.in_graph);
         }
@@ -297,14 +297,14 @@ std::uint32_t next_correlation() {
     return ++last;
 }
 
-/// A call that profilers are told of: `act` gets its correlation and returns the status.
+/// A call that profilers see: `act` gets its correlation and returns the status.
 template <class Parameters, class Act>
 int resolved(std::uint32_t id, const Parameters& parameters, const char* symbol, Act act) {
     const std::uint32_t correlation = next_correlation();
-    if (const auto tell = told_of_calls.load(); tell != nullptr)
+    if (const auto tell = call_listener.load(); tell != nullptr)
         tell(id, &parameters, symbol, nullptr, correlation);
     const int status = act(correlation);
-    if (const auto tell = told_of_calls.load(); tell != nullptr)
+    if (const auto tell = call_listener.load(); tell != nullptr)
         tell(id, &parameters, symbol, &status, correlation);
     return status;
 }
@@ -354,8 +354,8 @@ int launch(void* kernel, void* stream, std::uint32_t correlation, unsigned block
 extern "C" {
 
 void cuda_double_listen(const cuda_double::Listener* listens) {
-    told_of_calls = listens->call;
-    told_of_work = listens->ran;
+    call_listener = listens->call;
+    work_listener = listens->ran;
 }
 int cuda_double_writes_in_captures() { return writes_in_captures; }
 

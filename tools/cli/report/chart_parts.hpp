@@ -63,6 +63,15 @@ inline Json quantity(const std::string& field, const std::string& title) {
     return channel;
 }
 
+/// The colour of a kernel, with a legend below the chart in this order.
+inline Json kernel_colour(const Json& order) {
+    return {{"field", "colour"},
+            {"type", "nominal"},
+            {"title", nullptr},
+            {"scale", {{"domain", order}}},
+            {"legend", {{"orient", "bottom"}, {"columns", 4}, {"symbolType", "square"}}}};
+}
+
 /// An axis that need not begin at zero.
 inline Json free_quantity(const std::string& field, const std::string& title) {
     Json channel = quantity(field, title);
