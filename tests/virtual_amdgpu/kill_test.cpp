@@ -71,6 +71,14 @@ protected:
 
     static std::string settings() { return FileSystem::settings(); }
 
+    /// What the restore record of the board says, with the watchdog's note.
+    static std::string record() {
+        const auto place = restore::RestorePlace::of_this_process(
+            "0000:c1:00.0", detail::settings_file_of(AmdgpuSysfs{gpu_address}));
+        std::ifstream file{place.folder.path() + "/" + restore::record_name};
+        return {std::istreambuf_iterator<char>{file}, {}};
+    }
+
     /// Drives the clocks at random until it is killed.
     void drive(unsigned seed) const {
         AmdgpuSysfs gpu{gpu_address};
@@ -91,15 +99,16 @@ protected:
     void wait_for_writes() const {
         const auto start = Clock::now();
         while (shared_->writes.load() == 0) {
-            ASSERT_LT(Clock::now() - start, 5s) << "the child has not set a clock";
+            ASSERT_LT(Clock::now() - start, 20s) << "the child has not set a clock";
             std::this_thread::sleep_for(100us);
         }
     }
 
-    /// How long until the board holds `wanted`; more than a second means never.
+    /// How long until the board holds `wanted`. A watchdog takes some dozen reads, each two changes
+    /// of process over FUSE: 2 s were seen beside four busy loops on two cores.
     static Clock::duration time_until(const std::string& wanted) {
         const auto start = Clock::now();
-        while (settings() != wanted && Clock::now() - start < 2s) {
+        while (settings() != wanted && Clock::now() - start < 20s) {
             std::this_thread::sleep_for(100us);
         }
         return Clock::now() - start;
@@ -131,7 +140,7 @@ TEST_F(Killed, AnywhereTheWatchdogPutsTheClocksBack) {
             milliseconds.push_back(
                 std::chrono::duration<double, std::milli>(Clock::now() - killed).count());
         }
-        ASSERT_EQ(settings(), before) << "kill " << i;
+        ASSERT_EQ(settings(), before) << "kill " << i << "; the record:\n" << record();
     }
     std::sort(milliseconds.begin(), milliseconds.end());
     ASSERT_FALSE(milliseconds.empty());
@@ -159,7 +168,7 @@ TEST_F(Killed, WithAForkedChildThatLivesOn) {
     wait_for_writes();
     EXPECT_NE(settings(), before);
     ::kill(victim, SIGKILL);
-    EXPECT_LT(time_until(before), 1s);
+    EXPECT_LT(time_until(before), 20s);
     wait_for(victim);
 }
 
@@ -229,7 +238,7 @@ TEST_F(Killed, AWatchdogIsReplaced) {
     EXPECT_NE(settings(), before);
     ::kill(victim, SIGKILL);
     wait_for(victim);
-    EXPECT_LT(time_until(before), 1s);
+    EXPECT_LT(time_until(before), 20s);
 }
 
 TEST_F(Killed, AForeignSettingIsLeftAlone) {
@@ -276,7 +285,7 @@ TEST_F(Killed, AForeignSettingThatWasTakenForTheFoundStateIsPutBack) {
     EXPECT_NE(settings(), external);
     ::kill(victim, SIGKILL);
     wait_for(victim);
-    EXPECT_LT(time_until(external), 1s) << settings();
+    EXPECT_LT(time_until(external), 20s) << settings();
 }
 
 TEST_F(Killed, AfterAResetTheDefaultsStay) {

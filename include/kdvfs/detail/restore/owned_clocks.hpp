@@ -12,7 +12,9 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,8 +31,8 @@ namespace kdvfs::inline v0_3::restore {
 /// neither lives, in whatever PID namespace they did.
 class DeviceLock {
 public:
-    /// How long a lock is waited for: just ended is not yet released, and a watchdog may be at
-    /// work.
+    /// How long a lock is waited for: just ended is not yet released, and the watchdog of a process
+    /// that has ended may be at work, or be about to.
     struct Patience {
         Duration at_least = std::chrono::milliseconds{300};
         Duration for_watchdog = std::chrono::seconds{2};
@@ -47,8 +49,8 @@ public:
             const auto waited = Clock::now() - start;
             if (waited >= patience.at_least) {
                 const Holder holder = holder_of(place, device);
-                if (!holder.restoring || waited >= patience.for_watchdog)
-                    throw busy(device, holder);
+                const bool ends_soon = holder.restoring || holder.owner_is_gone;
+                if (!ends_soon || waited >= patience.for_watchdog) throw busy(device, holder);
             }
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
         }
@@ -76,6 +78,7 @@ private:
     struct Holder {
         std::string words = "another process";
         bool restoring = false;
+        bool owner_is_gone = false;  ///< or in a PID namespace that this process does not see
     };
 
     static ProcessDescriptor open(const std::string& path) {
@@ -107,6 +110,7 @@ private:
                                    : std::nullopt;
             if (!entry || entry->device != device) return holder;
             holder.restoring = read_note(file.get()).words == "restoring";
+            holder.owner_is_gone = ::kill(entry->process, 0) != 0 && errno == ESRCH;
             holder.words = (holder.restoring ? "the watchdog of process " : "process ") +
                            std::to_string(entry->process) + " of user " +
                            std::to_string(entry->user);
