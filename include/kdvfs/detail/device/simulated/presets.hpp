@@ -146,6 +146,7 @@ KDVFS_INLINE Board mi355x() {
     board.reference_core = {2400};
     board.memory_states = {{{2000}, 1, {80}}};  // assumption
     board.voltage.knots = {{1293, 1}, {2400, 1.221}};
+    board.limit_droop = 0.27;  // of GEMMs on seven boards (0.22 to 0.31); 0.005 on an eighth
     board.core_overhead = {{30}, 2, 15};  // assumption
     board.static_power = {120};           // the rest of the measured idle watts
     board.power_cap = {1400};             // MI355X data sheet
