@@ -116,6 +116,9 @@ struct ClockSwitchTraits {
 struct Board {
     std::string name;
     std::string architecture;  ///< what `ByArch` matches: "gfx90a", "sm_86"
+    /// How far the figures of this board are off where that was measured, in words. "Held out"
+    /// are points that nothing was fitted to (docs/fit.md).
+    std::string accuracy{};
     SupportedClocks clocks{};  ///< what may be asked for; what holds is found by `operate`
 
     Megahertz core_min{};  ///< below this the firmware does not go, not even for the power cap
