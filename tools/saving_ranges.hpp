@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 
@@ -33,10 +34,10 @@ inline constexpr Knots no_range{};
 /// six simulated boards).
 inline constexpr std::array<std::array<Knots, 3>, 3> saved_at_most{{
     {{no_range,
-      {{13.1, 13.2, 13.5, 13.7, 13.7, 13.1, 12.1}},
+      {{11.7, 12.0, 12.1, 12.4, 12.6, 12.0, 9.8}},
       {{19.9, 20.2, 20.4, 21.6, 22.1, 20.2, 19.2}}}},  // one clock
     {{{{0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2}},
-      {{3.8, 3.8, 4.0, 4.1, 4.3, 4.1, 3.9}},
+      {{3.2, 2.9, 3.0, 3.4, 3.7, 3.4, 3.2}},
       no_range}},  // power cap
     {{no_range,
       {{21.2, 21.3, 22.1, 22.9, 23.3, 21.3, 20.1}},
@@ -57,6 +58,46 @@ inline std::optional<double> saved_at_most(double power_share, SavingWay way, st
     const auto below = std::min<std::size_t>(static_cast<std::size_t>(place), 5);
     const double part = place - static_cast<double>(below);
     return knots[below] * (1 - part) + knots[below + 1] * part;
+}
+
+/// The same program run at one lower clock, against the run as found.
+struct LowerClock {
+    double clock = 1;  ///< of the board's highest: 0.8 to 0.9
+    double time = 1;
+    double power = 1;
+
+    /// What one clock saves by a guess, percent: time follows `((a / f)^4 + 1 - a^4)^(1/4)`, power
+    /// `f^k`, with `a` and `k` from the lower clock.
+    [[nodiscard]] double guess(double bound_pct) const {
+        const double share =
+            std::clamp((std::pow(time, 4) - 1) / (std::pow(clock, -4) - 1), 0.0, 1.0);
+        const double exponent = std::log(power) / std::log(clock);
+        double least = 1;
+        for (double f = 0.5; f < 1; f += 0.01) {
+            const double slower = std::pow(share * std::pow(f, -4) + 1 - share, 0.25);
+            if (slower <= 1 + bound_pct / 100)
+                least = std::min(least, slower * std::pow(f, exponent));
+        }
+        return 100 * (1 - least);
+    }
+};
+
+namespace saving_table {
+
+/// How far guesses are off, by slowdown, in points: printed by bench/boards/worth_ranges.
+inline constexpr std::array<std::array<double, 2>, 3> guess_errors{
+    {{{0, 0}}, {{-14.6, 2.3}}, {{-33.9, 7.6}}}};
+
+}  // namespace saving_table
+
+/// What one clock may save of a program with a run at a lower clock: least and most, in percent.
+inline std::optional<std::array<double, 2>> saved_by_one_clock(const LowerClock& lower,
+                                                               std::size_t bound) {
+    const auto& [below, above] = saving_table::guess_errors[bound];
+    if (below == above) return std::nullopt;
+    const double guess = lower.guess(saving_bounds_pct[bound]);
+    const double least = std::max(0.0, guess + below);
+    return std::array{least, std::max(least, guess + above)};
 }
 
 }  // namespace worth

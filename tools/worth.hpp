@@ -77,6 +77,8 @@ struct Worth {
     std::array<std::array<std::optional<double>, saving_bounds_pct.size()>, 3> at_most{};
     double idle_low = 0;
     double idle_high = 0;
+    /// What one clock saves, least and most, where a run at a lower clock is known.
+    std::array<std::optional<std::array<double, 2>>, saving_bounds_pct.size()> by_lower{};
 
     Worth(AsFound as_found, double limit) : found{std::move(as_found)}, limit_watts{limit} {
         power_share = found.busy_watts() / limit;
@@ -89,6 +91,17 @@ struct Worth {
         // than at their highest (EnergAIzer, arXiv 2604.20105); a board may have lowered its own
         // clock.
         idle_high = 100 * idle * 0.40;
+    }
+
+    /// @param lower the same program at `clock` of the board's highest core clock
+    void add(const AsFound& lower, double clock) {
+        const double idle = found.idle_joules / found.joules;
+        const LowerClock run{
+            clock, (lower.seconds - lower.idle_seconds) / (found.seconds - found.idle_seconds),
+            lower.busy_watts() / found.busy_watts()};
+        for (std::size_t b = 0; b < by_lower.size(); ++b)
+            if (const auto kernels = saved_by_one_clock(run, b))
+                by_lower[b] = {(1 - idle) * (*kernels)[0], (1 - idle) * (*kernels)[1]};
     }
 
     [[nodiscard]] double most(std::size_t bound) const {
@@ -145,6 +158,11 @@ inline std::string to_json(const Worth& worth) {
                  {"low_pct", 0},
                  {"high_pct", high ? nlohmann::ordered_json(*high) : nlohmann::ordered_json()}});
         }
+    for (std::size_t b = 0; b < saving_bounds_pct.size(); ++b)
+        if (const auto& range = worth.by_lower[b])
+            json["one_clock_by_lower"].push_back({{"max_slowdown_pct", saving_bounds_pct[b]},
+                                                  {"low_pct", (*range)[0]},
+                                                  {"high_pct", (*range)[1]}});
     if (worth.found.knows_idle)
         json["idle_clocks"] = {{"low_pct", worth.idle_low}, {"high_pct", worth.idle_high}};
     return json.dump(2) + '\n';

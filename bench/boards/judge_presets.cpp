@@ -49,6 +49,8 @@ void judge_all(const std::filesystem::path& folder) {
     print("H100", "ViT training by power limit, throughput", "held out, 400 W fitted",
           h100_training(nvidia, "ViT-L/16 training"), false, 6);
     print("MI355X", "BF16 GEMM by clock", "held out by board", Mi355xGemm{amd}.judge());
+    print("MI355X", "BF16 GEMM, clock held under a limit", "held out by board",
+          Mi355xGemm{amd}.judge_held_clocks(), false, 5);
     print("MI325X", "GEMMs by limits", "held out by GEMM", Mi325xGemm{amd}.judge());
     const char* by_full = "known by all CUs busy";
     print("MI325X", "busy CUs, watts", by_full, busy_cus(amd, simulated::mi325x(), "MI325X"), false,

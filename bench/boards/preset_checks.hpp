@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// Presets of simulated boards held against published points.
@@ -134,7 +136,48 @@ public:
         return errors;
     }
 
+    /// The core clock that holds under a requested limit; how far it droops follows from the other
+    /// boards: the median of their medians, as one board of eight holds its limits.
+    [[nodiscard]] Errors judge_held_clocks() const {
+        Errors errors;
+        for (const PublishedRow& row : rows_) {
+            const double limit = limit_of(row);
+            if (limit <= 0) continue;
+            auto [board, gemm] = model(fit(gpu_of(row)));
+            board.limit_droop = droop(gpu_of(row));
+            errors.add(operate(board, gemm, core_clock(limit)).core.count, row.core_mhz);
+        }
+        return errors;
+    }
+
+    /// How far the clock droops on the boards but one: `simulated::Board::limit_droop`.
+    [[nodiscard]] double droop(const std::string& without) const {
+        std::map<std::string, std::vector<double>> boards;
+        for (const PublishedRow& row : rows_)
+            if (const double limit = limit_of(row); limit > 0 && gpu_of(row) != without)
+                boards[gpu_of(row)].push_back((1 - row.core_mhz / limit) * row.power_cap_w /
+                                              row.watts);
+        std::vector<double> medians;
+        for (auto& [name, droops] : boards) medians.push_back(median(droops));
+        return median(medians);
+    }
+
 private:
+    static double median(std::vector<double> values) {
+        std::sort(values.begin(), values.end());
+        const std::size_t n = values.size();
+        return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+    }
+    /// 0 where none was requested.
+    static double limit_of(const PublishedRow& row) {
+        constexpr std::string_view words = "limit asked ";
+        const std::size_t at = row.note.find(words);
+        if (at == std::string::npos) return 0;
+        const std::size_t begin = at + words.size();
+        const std::size_t end = row.note.find(' ', begin);
+        return kdvfs::io::parse_number<double>(row.note.substr(begin, end - begin)).value_or(0);
+    }
+
     struct Model {
         kdvfs::simulated::Board board;
         kdvfs::simulated::KernelModel gemm;

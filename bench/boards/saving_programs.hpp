@@ -188,18 +188,23 @@ public:
     /// Mean watts, of the limit.
     [[nodiscard]] double power_share() const { return power_share_; }
 
+    /// Time and energy at one clock, of those as found.
+    [[nodiscard]] std::pair<double, double> at(std::size_t clock) const {
+        std::pair<double, double> sum{0, 0};
+        for (const Part& part : parts_) {
+            sum.first += part.time * part.kernel->time[clock];
+            sum.second += part.energy * part.kernel->energy[clock];
+        }
+        return sum;
+    }
+
 private:
     [[nodiscard]] std::size_t clocks() const { return parts_.front().kernel->time.size(); }
 
     [[nodiscard]] double one_clock(double limit) const {
         double least = 1;
         for (std::size_t c = 0; c < clocks(); ++c) {
-            double time = 0;
-            double energy = 0;
-            for (const Part& part : parts_) {
-                time += part.time * part.kernel->time[c];
-                energy += part.energy * part.kernel->energy[c];
-            }
+            const auto [time, energy] = at(c);
             if (time <= limit) least = std::min(least, energy);
         }
         return 100 * (1 - least);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bench/boards/saving_programs.hpp>
+#include <tools/saving_ranges.hpp>
 
 #include <algorithm>
 #include <array>
@@ -62,6 +63,57 @@ private:
     std::map<std::string, std::vector<const Program*>> known_;
 };
 
+/// A program that was also measured at one lower clock, about 0.85 of the highest.
+struct LowPointProgram {
+    Program program;
+    worth::LowerClock lower;
+
+    LowPointProgram(const Sweep& sweep, const Mix& mix) : program{mix.program()} {
+        double highest = sweep.highest_core == kdvfs::auto_clock ? 0 : sweep.highest_core.count;
+        for (const kdvfs::ClockPoint point : sweep.clocks)
+            if (point.core != kdvfs::auto_clock)
+                highest = std::max<double>(highest, point.core.count);
+        for (std::size_t c = 0; c < sweep.clocks.size(); ++c) {
+            if (sweep.clocks[c].core == kdvfs::auto_clock) continue;
+            const double share = sweep.clocks[c].core.count / highest;
+            if (std::abs(share - wanted) >= std::abs(lower.clock - wanted)) continue;
+            const auto [time, energy] = mix.at(c);
+            lower = {share, time, energy / time};
+        }
+    }
+
+private:
+    static constexpr double wanted = 0.85;
+};
+
+/// How far such guesses are off, by the programs of other groups of boards.
+class GuessErrors {
+public:
+    GuessErrors(const std::vector<LowPointProgram>& programs, const std::string& without,
+                std::size_t bound) {
+        for (const LowPointProgram& one : programs)
+            if (one.program.group != without)
+                errors_[one.program.group].push_back(one.program.saved_pct[0][bound] -
+                                                     one.lower.guess(bounds_pct[bound]));
+        for (auto& [group, errors] : errors_) std::sort(errors.begin(), errors.end());
+    }
+
+    /// The widest of the groups' quantiles.
+    /// @param tail that lies outside, at each end
+    [[nodiscard]] std::pair<double, double> range(double tail) const {
+        std::pair<double, double> widest{0, 0};
+        for (const auto& [group, errors] : errors_) {
+            const auto at = static_cast<std::size_t>(tail * static_cast<double>(errors.size()));
+            widest.first = std::min(widest.first, errors[at]);
+            widest.second = std::max(widest.second, errors[errors.size() - 1 - at]);
+        }
+        return widest;
+    }
+
+private:
+    std::map<std::string, std::vector<double>> errors_;
+};
+
 /// How often ranges held, and how wide they are.
 struct Held {
     std::map<std::string, double> by_group;  ///< share of a group's programs
@@ -104,6 +156,27 @@ inline void judge(const std::vector<Program>& judged, const Ranges& ranges,
         ++count;
         kept += program.saved_pct[way][bound] <= high + rounding ? 1 : 0;
         held.widths.push_back(high);
+    }
+    held.by_group[group] = static_cast<double>(kept) / static_cast<double>(count);
+}
+
+/// The same of ranges with a lower clock point.
+/// @param errors of guesses of other groups, and the tail that lies outside at each end
+inline void judge(const std::vector<LowPointProgram>& judged, const GuessErrors& errors,
+                  double tail, const std::string& group, std::size_t bound, Held& held) {
+    constexpr double rounding = 0.05;  // points
+    const auto [below, above] = errors.range(tail);
+    std::size_t count = 0;
+    std::size_t kept = 0;
+    for (const LowPointProgram& one : judged) {
+        if (one.program.group != group) continue;
+        const double guess = one.lower.guess(bounds_pct[bound]);
+        const double low = std::max(0.0, guess + below);
+        const double high = std::max(low, guess + above);
+        const double saved = one.program.saved_pct[0][bound];
+        ++count;
+        kept += saved >= low - rounding && saved <= high + rounding ? 1 : 0;
+        held.widths.push_back(high - low);
     }
     held.by_group[group] = static_cast<double>(kept) / static_cast<double>(count);
 }

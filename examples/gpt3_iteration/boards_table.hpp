@@ -27,6 +27,7 @@ struct BoardSaving {
     double kernels_pct = 0;
     /// The range of `kernels_pct` over the assumptions of a board that was not fitted.
     double least_pct = 0, most_pct = 0;
+    std::string accuracy{};  ///< as `simulated::Board`
 
     [[nodiscard]] double beyond_static_pct() const {
         return 100 * ((100 + kernels_pct) / (100 + best_static_pct) - 1);
@@ -94,6 +95,7 @@ inline std::vector<BoardSaving> board_savings() {
                 saving.least_pct = std::max(saving.least_pct, pct);
                 saving.most_pct = std::min(saving.most_pct, pct);
             }
+            saving.accuracy = job.board.accuracy;
             savings.push_back(saving);
         }
     }

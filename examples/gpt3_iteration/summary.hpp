@@ -76,6 +76,7 @@ inline Json to_json(const BoardSaving& saving) {
               {"bound_pct", saving.bound_pct},
               {"best_static_pct", saving.best_static_pct},
               {"kernels_pct", saving.kernels_pct}};
+    json["accuracy"] = saving.accuracy;
     if (saving.fitted)
         json["error_pct"] = held_out_energy_error_pct;
     else

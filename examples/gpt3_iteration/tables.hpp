@@ -61,6 +61,8 @@ inline void print_boards(const std::vector<BoardSaving>& boards) {
         else
             std::printf("assumption, not held out: %.1f to %.1f\n", b.least_pct, b.most_pct);
     }
+    for (const BoardSaving& b : boards)
+        if (b.bound_pct == 0) std::printf("  %s: %s.\n", b.name.c_str(), b.accuracy.c_str());
     std::printf(
         "  Published for a real RTX 3080 Ti (arXiv 2601.08539): -15.6 planned from measured "
         "kernels,\n"

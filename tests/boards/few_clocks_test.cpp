@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include <bench/boards/few_clock_plans.hpp>
+#include <bench/boards/saving_ranges.hpp>
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -21,6 +26,29 @@ void expect_as_wanted(const Sweep& sweep, double part_pct) {
         EXPECT_GE(few.promised_pct(), 90) << sweep.board;
         EXPECT_GE(few.part_pct(), part_pct) << sweep.board << ", " << bound << " %";
     }
+}
+
+/// What a group of boards saves is in no range that it is judged by.
+TEST(WorthRanges, TheJudgedGroupIsNotRead) {
+    const Sweep sweep = simulated_sweep("mi300x", "judged", MemoryClocks::as_found);
+    const Sweep other = simulated_sweep("h100", "other", MemoryClocks::as_found);
+    std::mt19937_64 random{1};
+    std::vector<LowPointProgram> low;
+    for (int i = 0; i < 20; ++i)
+        low.emplace_back(i % 2 ? sweep : other, Mix{i % 2 ? sweep : other, random});
+    const auto ranges = [&](const std::string& without) {
+        std::vector<Program> programs;
+        for (const LowPointProgram& one : low) programs.push_back(one.program);
+        const auto errors = GuessErrors{low, without, 1}.range(0.1);
+        return std::array{Ranges{programs, without, 0.9}.high(0.9, 0, 1), errors.first,
+                          errors.second};
+    };
+    const auto judged = ranges("judged"), of_other = ranges("other");
+    for (LowPointProgram& one : low)
+        if (one.program.group == "judged")
+            for (auto& way : one.program.saved_pct) way = {90, 90, 90};
+    EXPECT_EQ(ranges("judged"), judged);
+    EXPECT_NE(ranges("other"), of_other);
 }
 
 TEST(FewClocks, PlansOnSimulatedBoards) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -33,6 +34,18 @@ TEST(JudgePresets, TheJudgedBoardIsNotFitted) {
         if (row.has("GPU 2")) row.watts *= 1.3;
     EXPECT_EQ(Mi355xGemm{rows}.fit("GPU 2"), before);
     EXPECT_NE(Mi355xGemm{rows}.fit("GPU 1"), before);
+}
+
+TEST(JudgePresets, TheHeldClocksOfTheJudgedBoardAreNotFitted) {
+    std::vector<PublishedRow> rows;
+    for (const std::string gpu : {"1", "2", "3"}) {
+        rows.push_back(gemm_of(gpu, 1250, 900));
+        rows.back().note = "GPU " + gpu + "; limit asked 1600 MHz, clock held as given";
+        rows.back().power_cap_w = 1400;
+    }
+    rows[1].core_mhz = 1590;
+    EXPECT_NEAR(Mi355xGemm{rows}.droop("GPU 2"), (1 - 1250. / 1600) * 1400 / 900, 1e-9);
+    EXPECT_LT(Mi355xGemm{rows}.droop("GPU 1"), 0.9 * Mi355xGemm{rows}.droop("GPU 2"));
 }
 
 TEST(JudgePresets, OnlyTheDefaultOfTheJudgedGemmIsRead) {
@@ -105,9 +118,31 @@ TEST_F(Published, AmdGemms) {
     const PointErrors by_clock = Mi355xGemm{amd}.judge();
     EXPECT_EQ(by_clock.watts.pct.size(), 37U);
     expect_within_wanted(by_clock);
+    EXPECT_LE(Mi355xGemm{amd}.judge_held_clocks().mean(), 5);
     const PointErrors by_limit = Mi325xGemm{amd}.judge();
     EXPECT_EQ(by_limit.watts.pct.size(), 24U);
     expect_within_wanted(by_limit);
+}
+
+/// What presets say of their errors is what the judgement prints.
+TEST_F(Published, PresetsNameTheirErrors) {
+    const auto expect = [](const simulated::Board& board, const char* what, const Errors& errors) {
+        char text[80];
+        std::snprintf(text, sizeof text, "%s %.1f %%", what, errors.mean());
+        EXPECT_NE(board.accuracy.find(text), std::string::npos)
+            << text << ", not: " << board.accuracy;
+    };
+    const auto expect_gemms = [&](const simulated::Board& board, const PointErrors& errors) {
+        expect(board, "watts", errors.watts);
+        expect(board, "time", errors.time);
+        expect(board, "energy", errors.energy);
+    };
+    expect_gemms(simulated::mi355x(), Mi355xGemm{amd}.judge());
+    expect_gemms(simulated::mi325x(), Mi325xGemm{amd}.judge());
+    expect(simulated::mi355x(), "limit", Mi355xGemm{amd}.judge_held_clocks());
+    expect(simulated::mi300x(), "busy CUs:", busy_cus(amd, simulated::mi300x(), "MI300X"));
+    expect(simulated::h100(), "DGEMM energy", h100_dgemm(nvidia));
+    expect(simulated::h100(), "power limit", h100_training(nvidia, "Llama-3-8B continued"));
 }
 
 TEST_F(Published, AmdBusyCus) {
@@ -128,6 +163,7 @@ TEST_F(Published, PresetsAreAsFitted) {
     EXPECT_NEAR(board.voltage.knots[0].core_mhz, gemm[0], 5);
     EXPECT_NEAR(board.voltage.knots[1].relative_volts, gemm[1], 0.005);
     EXPECT_NEAR(board.throughput.matrix_picojoules_per_flop, gemm[2], 0.005);
+    EXPECT_NEAR(board.limit_droop, Mi355xGemm{amd}.droop(""), 0.01);
     const std::vector<double> gemms = Mi325xGemm{amd}.fit("");
     EXPECT_NEAR(simulated::mi325x().voltage.knots[1].relative_volts, gemms[0], 0.01);
 }

@@ -149,6 +149,18 @@ expect(1 "power limit is not known" worth -- sh cost.sh)
 expect(0 "% of 300 W" worth --power-limit 300 --format table -- sh cost.sh)
 unset(ENV{KDVFS_NVML})
 expect(1 "no report of kdvfs run" worth plan.json)
+# With a run at 0.85 of the clock: 8 % slower, 20 % fewer watts.
+foreach(run "found 100 30000" "lower 108 25920")
+    separate_arguments(run UNIX_COMMAND "${run}")
+    list(GET run 0 name)
+    list(GET run 1 seconds)
+    list(GET run 2 joules)
+    file(WRITE ${FOLDER}/${name}.json "{\"processes\":[{\"devices\":[{\"report\":{\"device\":{\"name\":\"H100\"},
+        \"totals\":{\"counted_time_s\":${seconds},\"counter_j\":${joules},\"idle\":{}},\"kernels\":[]}}]}]}")
+endforeach()
+expect(0 "one clock, by the lower one +unknown +0.0 - [0-9.]+ +0.0 - [0-9.]+ *\n"
+       worth found.json --lower lower.json --lower-clock 0.85)
+expect(1 "lower-clock" worth found.json --lower lower.json)
 file(WRITE ${FOLDER}/killed.sh "
 kills=0
 for delay in 0.02 0.05 0.1 0.03 0.15 0.08 0.06 0.2 0.04 0.3; do

@@ -2,6 +2,7 @@
 #include <tests/simulated/board.hpp>
 
 #include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -176,20 +177,44 @@ TEST_F(Streams, TimestampsThatNobodyTookAreCountedAsLost) {
 
 // Energy.
 
-TEST_F(Streams, DrawWhatTheOperatingPointSays) {
+TEST_F(Streams, OfOtherUnitsOverlapAndDrawTheirOwnEnergy) {
     const Board& board = device.board();
     device.launch(stream, work(4));
-    device.launch(other, {.memory_time = Seconds{3e-3}, .memory_energy = {0.5}});
+    device.launch(other, {.memory_time = Seconds{3e-3}, .memory_energy = {0.2}});
     device.synchronize();
     device.advance(5ms);
-    const OperatingPoint core = operate(board, work(4), {});
-    const OperatingPoint memory =
-        operate(board, {.memory_time = Seconds{3e-3}, .memory_energy = {0.5}}, {});
-    // Shared for twice 3 ms, alone for 1 ms, then idle.
-    const Joules expected = (core.power + memory.power) * 0.5 * Seconds{6e-3} +
-                            core.power * Seconds{1e-3} + idle_power(board, {}) * Seconds{5e-3};
-    EXPECT_EQ(device.now(), TimePoint{12ms});
-    EXPECT_NEAR(device.true_energy().count, expected.count, 1e-9);
+    // Together each needs (4^4 + 4^4)^(1/4) ms for 4 ms of its own: 3/4 of that for the second, and
+    // 1 ms for the rest of the first.
+    const double together = 0.75 * 4 * std::pow(2, 0.25);
+    const Seconds busy{(together + 1) * 1e-3};
+    const Watts waiting = operate(board, {.fixed_time = Seconds{1}}, {}).power;
+    const Joules of_core =
+        operate(board, work(4), {}).power * Seconds{4e-3} + waiting * Seconds{-4e-3};
+    const Joules expected =
+        of_core + Joules{0.2} + waiting * busy + idle_power(board, {}) * Seconds{5e-3};
+    EXPECT_NEAR(since_start(device.now()).count(), busy.count() + 5e-3, 2e-9);
+    EXPECT_NEAR(device.true_energy().count, expected.count, 1e-6);
+}
+
+TEST_F(Streams, TheChipWarmsUpAndItsLeakageFollows) {
+    Board board = mi210();
+    board.thermal = {0.02, 60, 30, 0.2, 10s};
+    Device warming{board, at_once()};
+    EXPECT_DOUBLE_EQ(warming.celsius(), 30);
+    Stream* queue = warming.create_stream();
+    const KernelModel kernel = work(1000);
+    for (int i = 0; i < 10; ++i) warming.launch(queue, kernel);
+    warming.synchronize();
+    // The chip follows its power, which grows with it by a few watts.
+    const double least = operate(at_temperature(board, 30), kernel, {}).power.count;
+    const double most = operate(at_temperature(board, 90), kernel, {}).power.count;
+    EXPECT_GT(warming.celsius(), 30 + 0.2 * least * (1 - std::exp(-1.0)));
+    EXPECT_LT(warming.celsius(), 30 + 0.2 * most * (1 - std::exp(-1.0)));
+    EXPECT_GT(warming.true_energy().count, 10 * least);
+    EXPECT_LT(warming.true_energy().count, 10 * most);
+    const double hot = warming.celsius();
+    warming.advance(100s);
+    EXPECT_LT(warming.celsius(), hot);
 }
 
 TEST_F(Streams, OfARandomProgramConserveEnergy) {

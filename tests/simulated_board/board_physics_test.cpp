@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/device/simulated/kernel_model.hpp>
+#include <kdvfs/device/simulated/presets.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 namespace {
 
@@ -36,6 +38,11 @@ Board small_board() {
 Board capped_board() {
     Board board = small_board();
     board.power_cap = {300};
+    return board;
+}
+
+Board capped_at(Board board, double watts) {
+    board.power_cap = {watts};
     return board;
 }
 
@@ -239,6 +246,75 @@ TEST(Roofline, ScalesWithWorkAndBindsWhereItShould) {
     EXPECT_NEAR(moved.memory_time.count(), 1e-2, 1e-12);
     EXPECT_GT(moved.core_time.count(), 0) << "traffic passes the cache at the core clock";
     EXPECT_LT(moved.core_time, moved.memory_time * 1.1);
+}
+
+TEST(Sharing, KernelsThatNeedOtherUnitsOverlap) {
+    const Board board = small_board();
+    const auto seconds = [&](std::vector<KernelModel> kernels) {
+        std::vector<double> launches(kernels.size());
+        const auto all = simulated::sharing_the_board(board, kernels, launches);
+        return operate(board, all, {}).time / operate(board, kernels[0], {}).time;
+    };
+    EXPECT_NEAR(seconds({compute_bound(), compute_bound(), compute_bound()}), 3, 1e-9);
+    EXPECT_LT(seconds({compute_bound(), memory_bound()}), 1.6);
+    EXPECT_GT(seconds({compute_bound(), memory_bound()}), 1);
+}
+
+TEST(Sharing, TheBoardKeepsItsPowerLimit) {
+    const Board board = capped_board();
+    const std::vector<KernelModel> kernels{compute_bound(), memory_bound()};
+    std::vector<double> launches(2);
+    const KernelModel all = simulated::sharing_the_board(board, kernels, launches);
+    EXPECT_LE(operate(board, all, {}).power.count, 300.001);
+    EXPECT_DOUBLE_EQ(launches[0], 1);
+    EXPECT_NEAR(all.core_energy.count, 1.0 + 0.03 * launches[1], 1e-12);
+}
+
+TEST(LimitDroop, FollowsTheLoad) {
+    Board board = small_board();
+    board.power_cap = {400};
+    board.limit_droop = 0.28;
+    const OperatingPoint run = operate(board, compute_bound(), {1500_MHz, auto_clock});
+    const double load = run.power.count / 400;
+    EXPECT_NEAR(run.core.count, 1500 * (1 - 0.28 * load), 1);
+    EXPECT_LT(run.core, 1480_MHz);
+    EXPECT_EQ(operate(board, compute_bound(), {}).core,
+              operate(capped_at(small_board(), 400), compute_bound(), {}).core)
+        << "no limit was requested";
+}
+
+TEST(PowerLimit, LowersMemoryWhereTheBoardDoes) {
+    Board board = capped_at(small_board(), 130);
+    const OperatingPoint core_alone = operate(board, compute_bound(), {});
+    board.limited_memory = 5000_MHz;
+    const OperatingPoint both = operate(board, compute_bound(), {});
+    EXPECT_TRUE(core_alone.power_limited && both.power_limited);
+    EXPECT_EQ(both.memory, 5000_MHz);
+    EXPECT_GT(both.core, core_alone.core) << "30 W of memory are free for the core";
+    board.power_cap = {1000};
+    EXPECT_EQ(operate(board, compute_bound(), {}).memory, 9500_MHz);
+}
+
+TEST(Temperature, ScalesLeakageAlone) {
+    Board board = small_board();
+    board.thermal = {0.02, 60, 30, 0.05};
+    const double volts = 1.5;
+    const double leakage = 4 * std::pow(volts, 2.3);
+    const double warm = idle_power(board, {}).count;
+    const double hot = idle_power(simulated::at_temperature(board, 80), {}).count;
+    EXPECT_NEAR(hot - warm, leakage * (std::exp(0.4) - 1), 1e-9);
+    EXPECT_DOUBLE_EQ(idle_power(simulated::at_temperature(board, 60), {}).count, warm);
+}
+
+TEST(Toggling, ScalesCoreWork) {
+    const Board board = simulated::mi300x();
+    const simulated::KernelWork random{1e12, 0, 1e8};
+    simulated::KernelWork zeros = random;
+    zeros.toggling = 0.57;
+    const KernelModel less = roofline(board, zeros), all = roofline(board, random);
+    EXPECT_DOUBLE_EQ(less.core_energy.count, 0.57 * all.core_energy.count);
+    EXPECT_EQ(less.memory_energy.count, all.memory_energy.count);
+    EXPECT_GT(operate(board, less, {}).core, operate(board, all, {}).core);
 }
 
 }  // namespace

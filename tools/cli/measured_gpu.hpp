@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <random>
 #include <set>
@@ -34,11 +35,14 @@ struct MeasuredGpu {
 inline MeasuredGpu simulated_gpu(const std::string& preset, double noise, std::uint64_t seed) {
     auto found = gpt3::find_case(preset);
     if (!found) {
-        throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                           {"open a simulated GPU", preset, "there is no such preset",
-                            "take rtx_3080_ti, mi210, mi250x, mi300x or h100"}};
+        throw kdvfs::Error{
+            kdvfs::Errc::invalid_input,
+            {"open a simulated GPU", preset, "there is no such preset",
+             "take rtx_3080_ti, mi210, mi250x, mi300x, mi325x, mi355x, a100, a100_sxm or "
+             "h100"}};
     }
     MeasuredGpu gpu{"simulated " + found->board.name, {}, found->points, {}, {}};
+    std::cerr << gpu.name << ": " << found->board.accuracy << '\n';
     for (std::size_t entry = 0; entry < gpt3::kernel_count; ++entry) {
         const auto& published = gpt3::published_table[entry];
         gpu.kernels.push_back({{std::string{published.name}, {}},

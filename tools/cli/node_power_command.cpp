@@ -14,6 +14,7 @@
 #include <cctype>
 #include <cstdarg>
 #include <cstdio>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -197,6 +198,7 @@ std::string NodePowerCommand::simulate() const {
         reject("--device", device,
                "give sim: and mi210, mi250x, mi300x, mi325x, mi355x, a100, h100 or rtx_3080_ti");
     const double share = parse_percent("--slower", slower, 50);
+    std::cerr << each->board.name << ": " << each->board.accuracy << '\n';
     const gpt3::Node node{*each, gpus, share};
     const Watts top = each->board.power_cap;
     const kdvfs::PowerRange range{top * 0.4, top};  // as simulated::Device's

@@ -30,6 +30,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -289,6 +290,7 @@ FoundLimit search_simulated(const std::string& preset, Watts step,
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
                            {"open a simulated GPU", preset, "there is no such preset",
                             "take rtx_3080_ti, mi210, mi250x, mi300x or h100"}};
+    std::cerr << found->board.name << ": " << found->board.accuracy << '\n';
     const Watts highest = found->board.power_cap;
     SimulatedLimit device{highest, {highest * 0.4, highest}};  // as simulated::Device's
     LimitedBoard board{"simulated " + found->board.name, "",

@@ -135,6 +135,18 @@ std::string to_table(const Worth& worth, const std::string& next) {
         }
         text += '\n';
     }
+    if (worth.by_lower.back()) {
+        std::snprintf(row, sizeof row, "%-32s", "one clock, by the lower one");
+        text += row;
+        for (const auto& range : worth.by_lower) {
+            if (range)
+                std::snprintf(row, sizeof row, "%4.1f - %-5.1f  ", (*range)[0], (*range)[1]);
+            else
+                std::snprintf(row, sizeof row, "%10s    ", "unknown");
+            text += row;
+        }
+        text += '\n';
+    }
     if (worth.found.knows_idle) {
         std::snprintf(row, sizeof row, "%-32s%4.1f - %-5.1f\n", "clocks while idle", worth.idle_low,
                       worth.idle_high);
@@ -168,6 +180,16 @@ void WorthCommand::add_to(CLI::App& app) {
         ->required();
     sub->add_option("--power-limit", command->power_limit,
                     "Of the board, in W; else as the driver or the data sheet says");
+    CLI::Option* lower = sub->add_option(
+        "--lower", command->lower,
+        "A report of the same program while the core clock was limited from outside: ranges are "
+        "narrower with it");
+    CLI::Option* clock =
+        sub->add_option("--lower-clock", command->lower_clock,
+                        "That limit, of the board's highest core clock: 0.8 to 0.9")
+            ->check(CLI::Range(0.8, 0.9));
+    lower->needs(clock);
+    clock->needs(lower);
     sub->add_option("--counter", command->counter, "What counts a program's energy: as kdvfs tune")
         ->capture_default_str();
     sub->add_option("--format", command->format, "Output")
@@ -183,10 +205,11 @@ void WorthCommand::run() const {
     const AsFound found = is_folder   ? read_tuning(path)
                           : is_report ? read_report(what.front())
                                       : measure(what, counter);
-    const Worth worth =
+    Worth worth =
         worth_of(found, what.front(),
                  power_limit.empty() ? std::nullopt : kdvfs::io::parse_number<double>(power_limit),
                  "--power-limit");
+    if (!lower.empty()) worth.add(read_report(lower), lower_clock);
     std::string next = "kdvfs tune --max-slowdown 1% -- ";
     if (is_folder || is_report)
         next += "PROGRAM";

@@ -13,6 +13,8 @@ namespace cli {
 struct WorthCommand {
     std::vector<std::string> what;
     std::string power_limit;
+    std::string lower;  ///< a report of the same program at a lower clock
+    double lower_clock = 0;
     std::string counter = "auto";
     std::string format = "table";
 

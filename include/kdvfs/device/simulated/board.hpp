@@ -72,6 +72,16 @@ struct CoreOverhead {
     double clock_tree_watts_per_ghz = 0;
 };
 
+/// How leakage follows the temperature of the chip, which follows the power drawn.
+struct Thermal {
+    double leakage_per_kelvin = 0;  ///< d ln(leakage) / dT
+    double given_at_celsius = 60;   ///< where `CoreOverhead::leakage` is given
+    double coolant_celsius = 30;    ///< of the chip at no power
+    double kelvin_per_watt = 0;     ///< in steady state
+    /// With which the temperature follows; 0, the default: it stays at `given_at_celsius`.
+    Duration time_constant{0};
+};
+
 /// What a board can do at most and what it costs; used to describe a kernel by its FLOPs and
 /// bytes (`roofline`), not needed for kernels that were fitted.
 struct Throughput {
@@ -102,10 +112,13 @@ struct ClockSwitchTraits {
 };
 
 /// A simulated GPU as constants: what clocks hold, how long a kernel takes and what it draws.
-/// Temperature is not modelled: constants are those of a warm board.
+/// Constants are those of a warm board; `at_temperature` has those of another one.
 struct Board {
     std::string name;
     std::string architecture;  ///< what `ByArch` matches: "gfx90a", "sm_86"
+    /// How far the figures of this board are off where that was measured, in words. "Held out"
+    /// are points that nothing was fitted to (docs/fit.md).
+    std::string accuracy{};
     SupportedClocks clocks{};  ///< what may be asked for; what holds is found by `operate`
 
     Megahertz core_min{};  ///< below this the firmware does not go, not even for the power cap
@@ -127,6 +140,12 @@ struct Board {
     /// How fast it does (`device::PowerLimiter::rate`, per second), so that it is the mean power
     /// that stays below; 0 = at once, so that no kernel ever draws more.
     double limiter_rate = 0;
+    /// How far the core clock stays below a requested limit: it holds
+    /// `limit * (1 - limit_droop * power / power_cap)`.
+    double limit_droop = 0;
+    /// The memory clock is at most this while the power limit lowers the core; auto = as before.
+    Megahertz limited_memory = auto_clock;
+    Thermal thermal{};
 
     Throughput throughput{};
     EnergyCounterTraits energy_counter{};

@@ -189,6 +189,8 @@ public:
 
     [[nodiscard]] const Board& board() const { return board_; }
     [[nodiscard]] Joules true_energy() const { return meter_.truth(); }
+    /// The chip's temperature: see `Thermal`.
+    [[nodiscard]] double celsius() const { return engine_.celsius(); }
     [[nodiscard]] EnergyMeter& meter() { return meter_; }
     [[nodiscard]] FaultPlan& faults() { return faults_; }
     /// The caps that really hold now, which is later than when they were asked for.

@@ -6,6 +6,8 @@
 #include <kdvfs/device/simulated/board.hpp>
 #include <kdvfs/units.hpp>
 
+#include <span>
+
 namespace kdvfs::inline v0_3::simulated {
 
 /// One launch of a kernel as the simulated GPU sees it. Its time is
@@ -27,6 +29,9 @@ struct KernelWork {
     double matrix_flops = 0;  ///< on the matrix units, 16-bit inputs
     double vector_flops = 0;  ///< on the vector units, 32-bit; a transcendental counts as several
     double memory_bytes = 0;  ///< read and written, past the caches
+    /// Energy of core work against random data: measured 0.5 to 0.65 on buffers of one value
+    /// (MI300X), assumed 0.5 to 1.1 for other data.
+    double toggling = 1;
 };
 
 /// How much of a board's peaks a kernel reaches, 0 to 1.
@@ -61,6 +66,18 @@ KDVFS_INLINE OperatingPoint operate(const Board& board, const KernelModel& kerne
 /// core clock stays below the ceiling that the limiter has set.
 KDVFS_INLINE OperatingPoint operate_below(const Board& board, const KernelModel& kernel,
                                           ClockPoint cap, double ceiling_mhz);
+
+/// The same board with its chip at another temperature.
+/// @param celsius in steady state `coolant_celsius + kelvin_per_watt * power`
+KDVFS_INLINE Board at_temperature(const Board& board, double celsius);
+
+/// One kernel that stands for several that share the board: all get on at once, in equal shares of
+/// their own time at the highest clocks. Those that need the same units take turns; a kernel that
+/// needs the core and one that needs memory overlap.
+/// @param launches filled with how many launches of each kernel the returned one contains
+/// @pre not empty
+KDVFS_INLINE KernelModel sharing_the_board(const Board& board, std::span<const KernelModel> kernels,
+                                           std::span<double> launches);
 
 /// What the board draws under a cap while no kernel runs.
 KDVFS_INLINE Watts idle_power(const Board& board, ClockPoint cap);

@@ -240,8 +240,8 @@ private:
 };
 
 /// The part of a simulated GPU that works: streams in virtual time, what runs in them, how fast,
-/// and what it draws. Time passes only in `run_until`. Kernels of several streams share the board:
-/// of n that run, each has 1/n of its speed, and the power is their mean.
+/// and what it draws. Time passes only in `run_until`. Kernels of several streams share the board
+/// at one core clock (`sharing_the_board`): of n alike, each has 1/n of its speed.
 class Engine {
 public:
     struct Options {
@@ -277,10 +277,7 @@ public:
         power_cap_changed();
     }
     /// The board's power cap is another one: what runs goes on at the clocks that it allows.
-    void power_cap_changed() {
-        for (Running& running : running_) running.point = point_of(running.kernel);
-        replan();
-    }
+    void power_cap_changed() { replan(); }
     /// The core stands still until `hold` or `resume`.
     void pause() {
         paused_ = true;
@@ -293,6 +290,10 @@ public:
 
     [[nodiscard]] TimePoint now() const noexcept { return now_; }
     [[nodiscard]] ClockPoint caps() const { return caps_; }
+    /// The chip's temperature, where it moves; else that of the board's constants.
+    [[nodiscard]] double celsius() const {
+        return warms() ? celsius_ : board_.thermal.given_at_celsius;
+    }
     [[nodiscard]] bool idle() const {
         return std::all_of(streams_.begin(), streams_.end(),
                            [](const auto& stream) { return stream->queue_.empty(); });
@@ -315,10 +316,10 @@ public:
             TimePoint next = std::min(limit, schedule_.next());
             for (const Running& running : running_) next = std::min(next, running.ends);
             if (next == TimePoint::max()) return false;
-            if (ceiling_moves()) next = std::min(next, now_ + limiter_step);
+            if (ceiling_moves() || warms()) next = std::min(next, now_ + limiter_step);
             pass_to(next);
             end_finished();
-            if (ceiling_moves()) power_cap_changed();
+            if (ceiling_moves() || warms()) replan();
             while (schedule_.next() <= now_) schedule_.pop()();
         }
         return true;
@@ -334,9 +335,9 @@ private:
         Stream* stream;
         KernelModel kernel;
         double remaining;  // share of the work that is left, 1 to 0
-        OperatingPoint point;
         TimePoint ends;
-        double draws;  // of the point's power
+        double draws;         // of the point's power
+        double launches = 1;  // in the point's time
     };
 
     /// Begins what stands at the front of each stream; what takes no time is done at once.
@@ -357,8 +358,7 @@ private:
             Operation& front = stream.queue_.front();
             if (auto* kernel = std::get_if<KernelOperation>(&front)) {
                 stream.busy_ = true;
-                running_.push_back({&stream, kernel->kernel, 1.0, point_of(kernel->kernel), now_,
-                                    power_of_call()});
+                running_.push_back({&stream, kernel->kernel, 1.0, now_, power_of_call()});
                 return progress;
             }
             if (auto* marker = std::get_if<MarkerOperation>(&front)) {
@@ -404,10 +404,11 @@ private:
         const Watts drawn = power();
         meter_.draw(drawn, now_, next);
         if (averages()) ceiling_.pass(limiter(), drawn, time);
+        if (warms()) warm(drawn, time);
         core_cycles_ += core_mhz() * 1e6 * time.count();
         if (!paused_) {
             for (Running& running : running_) {
-                running.remaining -= time / (running.point.time * sharing());
+                running.remaining -= running.launches * (time / point_.time);
             }
         }
         now_ = next;
@@ -426,8 +427,11 @@ private:
     }
 
     void replan() {
+        if (running_.empty()) return;
+        point_ = point_of(shared_kernel());
         for (Running& running : running_) {
-            const Seconds left = running.point.time * std::max(running.remaining, 0.0) * sharing();
+            const Seconds left =
+                point_.time * (std::max(running.remaining, 0.0) / running.launches);
             running.ends = paused_ ? TimePoint::max() : now_ + std::chrono::round<Duration>(left);
         }
     }
@@ -442,9 +446,34 @@ private:
         return averages() && !running_.empty() && !paused_ &&
                (ceiling_.mhz() < board_.core_max.count || power() > board_.power_cap);
     }
+    /// What runs, as one kernel.
+    [[nodiscard]] KernelModel shared_kernel() {
+        if (running_.size() == 1) {
+            running_.front().launches = 1;
+            return running_.front().kernel;
+        }
+        std::vector<KernelModel> kernels;
+        for (const Running& running : running_) kernels.push_back(running.kernel);
+        std::vector<double> launches(kernels.size());
+        const KernelModel all = sharing_the_board(board_, kernels, launches);
+        for (std::size_t i = 0; i < launches.size(); ++i) running_[i].launches = launches[i];
+        return all;
+    }
     [[nodiscard]] OperatingPoint point_of(const KernelModel& kernel) const {
-        return averages() ? operate_below(board_, kernel, caps_, ceiling_.mhz())
-                          : operate(board_, kernel, caps_);
+        if (warms()) return point_of(at_temperature(board_, celsius_), kernel);
+        return point_of(board_, kernel);
+    }
+    [[nodiscard]] OperatingPoint point_of(const Board& board, const KernelModel& kernel) const {
+        return averages() ? operate_below(board, kernel, caps_, ceiling_.mhz())
+                          : operate(board, kernel, caps_);
+    }
+
+    /// Whether the temperature moves.
+    [[nodiscard]] bool warms() const { return board_.thermal.time_constant > Duration::zero(); }
+    void warm(Watts drawn, Seconds time) {
+        const Thermal& thermal = board_.thermal;
+        const double steady = thermal.coolant_celsius + thermal.kelvin_per_watt * drawn.count;
+        celsius_ += (steady - celsius_) * -std::expm1(-(time / Seconds{thermal.time_constant}));
     }
 
     [[nodiscard]] double power_of_call() {
@@ -452,26 +481,22 @@ private:
         const double share = 1 + options_.spread * std::normal_distribution<double>{}(random_);
         return std::max(share, 0.0);
     }
-    [[nodiscard]] double sharing() const { return static_cast<double>(running_.size()); }
 
     [[nodiscard]] Watts power() const {
-        if (running_.empty() || paused_) return idle_power(board_, caps_);
-        Watts sum{};
-        for (const Running& running : running_) sum = sum + running.point.power * running.draws;
-        return sum * (1 / sharing());
+        if (running_.empty() || paused_)
+            return idle_power(warms() ? at_temperature(board_, celsius_) : board_, caps_);
+        double draws = 0;
+        for (const Running& running : running_) draws += running.draws;
+        return point_.power * (draws / static_cast<double>(running_.size()));
     }
 
     [[nodiscard]] double core_mhz() const {
         if (paused_) return 0;
-        if (running_.empty()) {
-            return operate(board_, KernelModel{}, caps_).core.count;
-        }
-        double sum = 0;
-        for (const Running& running : running_) sum += running.point.core.count;
-        return sum / sharing();
+        if (running_.empty()) return operate(board_, KernelModel{}, caps_).core.count;
+        return point_.core.count;
     }
 
-    /// Between two moves of the power limit's ceiling, while kernels run.
+    /// Between two moves of the power limit's ceiling or of the temperature.
     static constexpr Duration limiter_step = std::chrono::milliseconds{1};
 
     const Board& board_;
@@ -484,6 +509,8 @@ private:
     std::vector<std::unique_ptr<Event>> events_;
     std::deque<MarkerTimestamp> timestamps_;
     std::vector<Running> running_;
+    OperatingPoint point_{};  // of what runs
+    double celsius_ = board_.thermal.coolant_celsius;
     std::function<void()> cell_written_;
     ClockPoint caps_{};
     TimePoint now_{};

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace kdvfs::inline v0_3::simulated {
 
@@ -84,36 +85,51 @@ inline TimeAndPower run_at(const Board& board, const KernelModel& kernel, const 
     return {seconds, watts};
 }
 
-/// Lowers the core clock until the power cap holds, and returns what then runs. Power rises with
-/// the core clock, so the clock is found by the Illinois variant of false position.
-inline TimeAndPower run_capped(const Board& board, const KernelModel& kernel, HeldClocks& held,
-                               TimeAndPower high) {
-    const double cap = board.power_cap.count;
+/// Lowers the core clock until `excess` of clock and watts, which rises with the clock, is zero,
+/// and returns what then runs. The Illinois variant of false position.
+/// @param high what runs at the clock that is held so far
+template <class Excess>
+TimeAndPower run_lowered(const Board& board, const KernelModel& kernel, HeldClocks& held,
+                         TimeAndPower high, double scale, Excess excess) {
     double above_mhz = held.core_mhz;
-    double above = high.watts - cap;
+    double above = excess(above_mhz, high.watts);
     held.core_mhz = board.core_min.count;
     TimeAndPower result = run_at(board, kernel, held);
     double below_mhz = held.core_mhz;
-    double below = result.watts - cap;
+    double below = excess(below_mhz, result.watts);
     if (below >= 0) return result;  // nothing left to lower
     for (int step = 0, side = 0; step < 60; ++step) {
         held.core_mhz = (above_mhz * below - below_mhz * above) / (below - above);
         result = run_at(board, kernel, held);
-        const double excess = result.watts - cap;
-        if (std::abs(excess) <= 1e-9 * cap) break;
-        if (excess > 0) {
+        const double off = excess(held.core_mhz, result.watts);
+        if (std::abs(off) <= 1e-9 * scale) break;
+        if (off > 0) {
             above_mhz = held.core_mhz;
-            above = excess;
+            above = off;
             if (side == 1) below /= 2;
             side = 1;
         } else {
             below_mhz = held.core_mhz;
-            below = excess;
+            below = off;
             if (side == -1) above /= 2;
             side = -1;
         }
     }
     return result;
+}
+
+/// The core clock that holds under a requested limit, and what runs at it.
+inline TimeAndPower run_below_limit(const Board& board, const KernelModel& kernel, HeldClocks& held,
+                                    ClockPoint cap) {
+    const TimeAndPower at_limit = run_at(board, kernel, held);
+    if (board.limit_droop <= 0 || cap.core == auto_clock || cap.core >= board.core_max ||
+        held.core_mhz <= board.core_min.count)
+        return at_limit;
+    const double limit = held.core_mhz;
+    return run_lowered(board, kernel, held, at_limit, limit, [&](double mhz, double watts) {
+        const double load = std::min(watts / board.power_cap.count, 1.0);
+        return mhz - limit * (1 - board.limit_droop * load);
+    });
 }
 
 inline Megahertz rounded(double mhz) { return {static_cast<std::uint32_t>(mhz + 0.5)}; }
@@ -143,19 +159,28 @@ KDVFS_INLINE KernelModel roofline(const Board& board, const KernelWork& work,
         Seconds{work.memory_bytes / (peak.memory_bytes_per_second * utilisation.memory)};
     model.fixed_time = peak.launch_overhead;
     model.overlap = 6;  // the middle of the 4 to 10 found for kernels that overlap well
-    model.core_energy = {picojoule * (work.matrix_flops * peak.matrix_picojoules_per_flop +
-                                      work.vector_flops * peak.vector_picojoules_per_flop +
-                                      work.memory_bytes * peak.cache_picojoules_per_byte)};
+    model.core_energy = {picojoule * work.toggling *
+                         (work.matrix_flops * peak.matrix_picojoules_per_flop +
+                          work.vector_flops * peak.vector_picojoules_per_flop +
+                          work.memory_bytes * peak.cache_picojoules_per_byte)};
     model.memory_energy = {picojoule * work.memory_bytes * peak.memory_picojoules_per_byte};
     return model;
 }
 
 KDVFS_INLINE OperatingPoint operate(const Board& board, const KernelModel& kernel, ClockPoint cap) {
     detail::HeldClocks held = detail::held_clocks(board, cap);
-    detail::TimeAndPower run = detail::run_at(board, kernel, held);
-    const bool power_limited =
-        run.watts > board.power_cap.count && held.core_mhz > board.core_min.count;
-    if (power_limited) run = detail::run_capped(board, kernel, held, run);
+    detail::TimeAndPower run = detail::run_below_limit(board, kernel, held, cap);
+    const double watts = board.power_cap.count;
+    const bool power_limited = run.watts > watts && held.core_mhz > board.core_min.count;
+    if (power_limited && board.limited_memory != auto_clock) {
+        const auto lowered = lowered_to(cap, {auto_clock, board.limited_memory});
+        held.memory = detail::held_clocks(board, lowered).memory;
+        run = detail::run_at(board, kernel, held);
+    }
+    if (power_limited && run.watts > watts) {
+        run = detail::run_lowered(board, kernel, held, run, watts,
+                                  [&](double, double drawn) { return drawn - watts; });
+    }
     return {Seconds{run.seconds}, Watts{run.watts}, detail::rounded(held.core_mhz),
             held.memory->clock, power_limited};
 }
@@ -169,6 +194,39 @@ KDVFS_INLINE OperatingPoint operate_below(const Board& board, const KernelModel&
     const detail::TimeAndPower run = detail::run_at(board, kernel, held);
     return {Seconds{run.seconds}, Watts{run.watts}, detail::rounded(held.core_mhz),
             held.memory->clock, power_limited};
+}
+
+KDVFS_INLINE Board at_temperature(const Board& board, double celsius) {
+    Board other = board;
+    other.core_overhead.leakage =
+        board.core_overhead.leakage *
+        std::exp(board.thermal.leakage_per_kelvin * (celsius - board.thermal.given_at_celsius));
+    return other;
+}
+
+KDVFS_INLINE KernelModel sharing_the_board(const Board& board, std::span<const KernelModel> kernels,
+                                           std::span<double> launches) {
+    Expects(!kernels.empty() && launches.size() == kernels.size());
+    const detail::HeldClocks top{static_cast<double>(board.reference_core.count),
+                                 &board.memory_states.back(), true};
+    KernelModel all{};
+    all.overlap = 0;
+    double first = 0;
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+        const KernelModel& one = kernels[i];
+        const double alone = detail::kernel_seconds(board, one, top);
+        launches[i] = std::numeric_limits<double>::infinity();
+        if (alone <= 0) continue;
+        if (first <= 0) first = alone;
+        const double n = launches[i] = first / alone;
+        all.core_time = all.core_time + one.core_time * n;
+        all.memory_time = all.memory_time + one.memory_time * n;
+        all.fixed_time = all.fixed_time + one.fixed_time * n;
+        all.core_energy = all.core_energy + one.core_energy * n;
+        all.memory_energy = all.memory_energy + one.memory_energy * n;
+        all.overlap += one.overlap / static_cast<double>(kernels.size());
+    }
+    return all;
 }
 
 KDVFS_INLINE Watts idle_power(const Board& board, ClockPoint cap) {
