@@ -99,7 +99,7 @@ case $1 in
         ;;
     sanitize | clang | tidy | soak | coverage | flaky | mutate)
         install_missing test
-        [ "$1" != coverage ] || install_missing coverage
+        install_missing "$1"
         sh cmake/checks.sh "$1"
         ;;
     *) usage ;;

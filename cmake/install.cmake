@@ -60,9 +60,11 @@ if(KDVFS_BUILD_TOOLS)
             EXCLUDE_FROM_ALL COMPONENT tools)  # of the drawing library, which is in the command
 endif()
 
-# cpack -G DEB in the build folder: libkdvfs-dev, the headers, and kdvfs-tools, the programs (where
-# the examples are built, which they are).
-set(CPACK_PACKAGE_CONTACT "kdvfs developers <kdvfs@localhost>")
+# cpack -G DEB in the build folder: libkdvfs-dev, the headers and libkdvfs, and kdvfs-tools, the
+# programs. What they depend on is named here: CPack's search for it needs `file` and dpkg-dev.
+if(NOT CPACK_PACKAGE_CONTACT)  # who builds packages for others gives an address
+    set(CPACK_PACKAGE_CONTACT "kdvfs developers <developers@kdvfs.invalid>")
+endif()
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_GENERATOR DEB)
@@ -72,15 +74,40 @@ if(KDVFS_BUILD_TOOLS)
 endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_DEV_PACKAGE_NAME libkdvfs-dev)
-if(NOT TARGET kdvfs_compiled)  # headers alone; with libkdvfs the package is of its architecture
-    set(CPACK_DEBIAN_DEV_PACKAGE_ARCHITECTURE all)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/debian_files.cmake)
+# What is compiled here may need as much as this machine has.
+execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE glibc ERROR_QUIET)
+string(REGEX MATCH "[0-9.]+" glibc "${glibc}")
+string(REGEX MATCH "^[0-9]+" compiler "${CMAKE_CXX_COMPILER_VERSION}")
+set(compiled_here "libc6 (>= ${glibc}), libgcc-s1, libstdc++6")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    string(APPEND compiled_here " (>= ${compiler})")
 endif()
+
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libkdvfs-dev)
+set(CPACK_COMPONENT_DEV_DESCRIPTION
+    "C++20 headers and libkdvfs: a scope around the kernels of a GPU's stream asks\n for a clock, and reports say what each kernel's energy was.")
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS libmsgsl-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "libeigen3-dev, nlohmann-json3-dev, libamdhip64-dev, librocm-smi-dev")
+if(TARGET kdvfs_compiled)
+    string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", ${compiled_here}")
+    file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+    file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs
+         "libkdvfs ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} libkdvfs-dev (>= ${PROJECT_VERSION})\n")
+    set(CPACK_DEBIAN_DEV_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/debian/triggers
+                                               ${PROJECT_BINARY_DIR}/debian/shlibs)
+else()  # headers alone
+    set(CPACK_DEBIAN_DEV_PACKAGE_ARCHITECTURE all)
+endif()
+
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME kdvfs-tools)
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION
+    "The command kdvfs: it attaches to programs that know nothing of it, reports the\n energy of their kernels, sweeps clocks and makes plans of them.")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
-set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
-set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${compiled_here}")
+if(kdvfs_old_glibc)
+    set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libc6 (>= 2.28)")
+endif()
 include(CPack)

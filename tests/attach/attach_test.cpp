@@ -3,6 +3,10 @@
 // Names, iterations and ranges of attached programs, and where they are shown.
 #include "attach_fixture.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -189,7 +193,11 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     std::filesystem::create_directories(runs);
     std::ofstream{folder() / "damaged" / "attached.1.json"} << R"({"devices":[{"report":{}}]})";
     std::ofstream{left_behind} << path("damaged");
-    std::ofstream{runs / ("run." + std::to_string(::getpid()))} << path("damaged");
+    // Its process is of another PID namespace: it lives as long as its lock is held.
+    const std::string elsewhere = left_behind.string() + ".1";
+    std::ofstream{elsewhere} << path("damaged");
+    const int lock = ::open(elsewhere.c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(::flock(lock, LOCK_EX), 0);
     const pid_t child = start_run({"--level", "range"}, {PROGRAM, "100000"});
     std::string shown;
     static_cast<void>(comes([&] {
@@ -205,6 +213,8 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     EXPECT_NE(shown.find("Double of an NVIDIA GPU: "), std::string::npos) << shown;
     EXPECT_NE(shown.find("power %"), std::string::npos) << shown;
     EXPECT_FALSE(std::filesystem::exists(left_behind));
+    EXPECT_TRUE(std::filesystem::exists(elsewhere));
+    ::close(lock);
     const pid_t top = start({"sh", "-c", KDVFS_COMMAND " top --once --json >" + path("json")});
     EXPECT_EQ(wait_for(top).exit_code(), 0);
     const json look = json::parse(text_of(path("json")), nullptr, false);

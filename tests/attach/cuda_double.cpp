@@ -182,7 +182,9 @@ struct Operation {
     const char* symbol = nullptr;
     unsigned blocks = 0;
     bool in_graph = false;
-    std::chrono::steady_clock::time_point put{};  ///< into a stream
+    std::chrono::steady_clock::time_point put{};    ///< into a stream
+    std::chrono::steady_clock::time_point start{};  ///< of its run
+    std::chrono::steady_clock::time_point end{};
 };
 
 struct Graph {
@@ -202,10 +204,13 @@ struct Stream {
         std::thread{[this] { run(); }}.detach();
     }
     void put(std::vector<Operation> operations) {
-        const auto now = std::chrono::steady_clock::now();
-        for (Operation& operation : operations) operation.put = now;
         {
             const std::lock_guard lock{mutex};
+            const auto now = std::chrono::steady_clock::now();
+            for (Operation& operation : operations) {
+                operation.put = now;
+                if (exact() && !operation.act) begin(operation, std::max(now, free_at));
+            }
             work.push_back(std::move(operations));
             ++queued;
         }
@@ -227,56 +232,67 @@ struct Stream {
             poll();
             lock.lock();
             changed.wait(lock, [this] { return !work.empty(); });
-            const auto operations = std::move(work.front());
+            auto operations = std::move(work.front());
             work.pop_front();
             --queued;
             busy = true;
             lock.unlock();
             const Operation& first = operations.front();
-            const auto start = std::max(first.put, free_at);
-            for (const Operation& operation : operations) perform(operation);
+            const auto start = exact() ? first.start : std::max(first.put, free_at);
+            auto end = start;
+            for (Operation& operation : operations) end = std::max(end, perform(operation));
             const auto tell = work_listener.load();
             if (first.in_graph && first.correlation != 0 && tell != nullptr) {
-                tell(51, first.correlation, since_1970(start), since_1970(std::max(start, free_at)),
-                     nullptr, 0, false);
+                tell(51, first.correlation, since_1970(start), since_1970(end), nullptr, 0, false);
             }
             lock.lock();
             busy = false;
             changed.notify_all();
         }
     }
-    /// With CUDA_DOUBLE_EXACT the GPU's time does not depend on when this thread is woken: a kernel
-    /// begins when it was put or the one before has ended, and takes its own time. Else it runs
-    /// until the thread is woken.
-    void perform(const Operation& operation) {
-        static const bool exact = std::getenv("CUDA_DOUBLE_EXACT") != nullptr;
-        const auto start =
-            exact ? std::max(operation.put, free_at) : std::chrono::steady_clock::now();
+    /// With CUDA_DOUBLE_EXACT the GPU's time and its counter do not depend on when this thread is
+    /// woken: a kernel begins when it was put or the one before has ended, and takes its own time.
+    /// Else it runs until the thread is woken.
+    static bool exact() {
+        static const bool asked = std::getenv("CUDA_DOUBLE_EXACT") != nullptr;
+        return asked;
+    }
+    using Time = std::chrono::steady_clock::time_point;
+    /// Power falls with the square of the clock, but for three tenths of it.
+    static double watts_of(const Operation& operation, double clock) {
+        return operation.watts * (0.3 + 0.7 * clock * clock);
+    }
+    /// The board feels it from `start` on, for its time. @post `free_at` is its end
+    void begin(Operation& operation, Time start) {
+        const double clock = Board::instance().clock();
+        const std::chrono::duration<double, std::micro> time{
+            operation.microseconds * (operation.core_share / clock + 1 - operation.core_share)};
+        operation.start = start;
+        operation.end = start + std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+        Board::instance().run(watts_of(operation, clock), start, operation.end);
+        free_at = operation.end;
+    }
+    /// @returns when it has ended
+    Time perform(Operation& operation) {
         if (operation.act) {
-            const auto before = std::chrono::steady_clock::now();
             operation.act();
-            free_at = start + (std::chrono::steady_clock::now() - before);
-            return;
+            return std::chrono::steady_clock::now();
         }
         Board& board = Board::instance();
         board.note_work(false);
-        // Power falls with the square of the clock, but for three tenths of it.
-        const double clock = board.clock();
-        const std::chrono::duration<double, std::micro> time{
-            operation.microseconds * (operation.core_share / clock + 1 - operation.core_share)};
-        free_at = start + std::chrono::duration_cast<std::chrono::nanoseconds>(time);
-        board.run(operation.watts * (0.3 + 0.7 * clock * clock), start, free_at);
-        std::this_thread::sleep_until(free_at);
-        if (!exact) {
-            const auto woken = std::chrono::steady_clock::now();
-            board.run(operation.watts * (0.3 + 0.7 * clock * clock), free_at, woken);
-            free_at = woken;
+        if (!exact()) begin(operation, std::chrono::steady_clock::now());
+        std::this_thread::sleep_until(operation.end);
+        if (!exact()) {
+            const Time woken = std::chrono::steady_clock::now();
+            board.run(watts_of(operation, board.clock()), operation.end, woken);
+            operation.end = free_at = woken;
         }
         board.note_work(true);
         if (const auto tell = work_listener.load(); tell != nullptr && operation.correlation != 0) {
-            tell(operation.kind, operation.correlation, since_1970(start), since_1970(free_at),
-                 operation.symbol, operation.blocks, operation.in_graph);
+            tell(operation.kind, operation.correlation, since_1970(operation.start),
+                 since_1970(operation.end), operation.symbol, operation.blocks, operation.in_graph);
         }
+        return operation.end;
     }
 };
 

@@ -16,6 +16,13 @@ foreach(name libkdvfs-dev_${VERSION}_ kdvfs-tools_${VERSION}_)
         message(FATAL_ERROR "${name}*.deb is not among ${packages}")
     endif()
 endforeach()
+find_program(lintian lintian)
+if(lintian)
+    execute_process(COMMAND ${lintian} --allow-root --fail-on error ${packages}
+                    COMMAND_ERROR_IS_FATAL ANY)
+else()
+    message("lintian is not installed: what Debian asks of packages was not checked")
+endif()
 # What they depend on is not in the bare root: the machine's own libraries stand for it. There is no
 # shell for ldconfig either, hence no --install.
 execute_process(COMMAND dpkg --root=${root} --force-depends --force-not-root --unpack ${packages}

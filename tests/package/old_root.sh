@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Runs the built programs in a root of Debian 11 (glibc 2.31), the oldest that can be had.
-#   old_root.sh FOLDER KDVFS RESTORE ATTACH C_LIBRARY
+#   old_root.sh FOLDER KDVFS RESTORE ATTACH C_LIBRARY SWITCH_LATENCY
 # Needs root, debootstrap and a mirror of Debian: exit status 77 without.
 set -eu
 root=$1
@@ -22,6 +22,7 @@ ldd --version | head -n 1
 /kdvfs/kdvfs sweep --device sim:mi210 -o /kdvfs/sweep.csv
 /kdvfs/kdvfs plan /kdvfs/sweep.csv --max-slowdown 1%
 /kdvfs/kdvfs-restore --help >/dev/null
+/kdvfs/kdvfs measure-latency --program /kdvfs/switch-latency --device sim:mi210 --repeat 3 --clocks 500,1700 -o /kdvfs/latency.csv
 KDVFS_ATTACH_FOLDER=/tmp LD_PRELOAD=/kdvfs/libkdvfs_attach.so true
 LD_PRELOAD=/kdvfs/libkdvfs_c.so true
 END

@@ -78,7 +78,7 @@ struct MeasureLatencyCommand : MeasuringProgram {
         const TemporaryFolder folder;
         std::vector<std::string> words =
             line("measure switching latencies",
-                 {"kdvfs-switch-latency", "../switch_latency/switch_latency"});
+                 {"../lib/kdvfs/switch-latency", "../switch_latency/switch-latency"});
         words.insert(words.end(), {"--repeat", std::to_string(repeat)});
         if (!clocks.empty()) words.insert(words.end(), {"--clocks", clocks});
         words.push_back(folder.path.string());

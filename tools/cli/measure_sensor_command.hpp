@@ -36,7 +36,7 @@ struct MeasureSensorCommand : MeasuringProgram {
 
     void run() const {
         std::vector<std::string> words =
-            line("measure sensors", {"kdvfs-sensor-waves", "../switch_latency/sensor_waves"});
+            line("measure sensors", {"../lib/kdvfs/sensor-waves", "../switch_latency/sensor-waves"});
         words.insert(words.end(), {"--seconds", std::to_string(seconds), "--keep",
                                    !output.empty() ? output
                                    : machine       ? "machine"

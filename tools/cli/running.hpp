@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 
-#include <signal.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -27,28 +26,35 @@ inline bool is_own_folder(const std::string& path) {
            status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/// Makes a run known as long as it lives. A run that cannot be made known runs all the same.
+/// Makes a run known as long as it lives: until then it holds a lock on its file, which is seen
+/// in whatever PID namespace. A run that cannot be made known runs all the same.
 class KnownRun {
 public:
     explicit KnownRun(const std::filesystem::path& reports) {
         const std::string root = kdvfs::restore::RestorePlace::own_root();
         ::mkdir(root.c_str(), 0700);
         if (!is_own_folder(root)) return;
-        file_ = root + "/run." + std::to_string(::getpid());
-        try {
-            kdvfs::io::write_file_atomically(file_, reports.string() + '\n');
-        } catch (const kdvfs::Error&) {
-            file_.clear();
-        }
+        const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+        file_ = root + "/run." + std::to_string(::getpid()) + '.' + std::to_string(now);
+        descriptor_ = ::open(file_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+        if (descriptor_ < 0) return;
+        const std::string text = reports.string() + '\n';
+        const bool known =
+            ::flock(descriptor_, LOCK_EX) == 0 &&
+            ::write(descriptor_, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+        if (!known) ::unlink(file_.c_str());
     }
     ~KnownRun() {
-        if (!file_.empty()) ::unlink(file_.c_str());
+        if (descriptor_ < 0) return;
+        ::unlink(file_.c_str());
+        ::close(descriptor_);
     }
     KnownRun(const KnownRun&) = delete;
     KnownRun& operator=(const KnownRun&) = delete;
 
 private:
     std::string file_;
+    int descriptor_ = -1;
 };
 
 /// The folders of this user's runs that are alive.
@@ -58,18 +64,20 @@ inline std::vector<std::filesystem::path> running_folders() {
     if (!is_own_folder(root)) return folders;
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator{root, ignored}) {
-        const std::string name = entry.path().filename().string();
-        if (!name.starts_with("run.")) continue;
-        pid_t owner = 0;
-        const char* const end = name.data() + name.size();
-        if (std::from_chars(name.data() + 4, end, owner).ptr != end || owner <= 0) continue;
-        if (::kill(owner, 0) != 0) {
-            if (errno == ESRCH) ::unlink(entry.path().c_str());  // it was killed
-            continue;
-        }
+        if (!entry.path().filename().string().starts_with("run.")) continue;
+        const int descriptor = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (descriptor < 0) continue;
+        const bool ended = ::flock(descriptor, LOCK_SH | LOCK_NB) == 0;
         std::ifstream file{entry.path()};
         std::string folder;
-        if (std::getline(file, folder)) folders.emplace_back(folder);
+        if (std::getline(file, folder)) {  // else it has just been made
+            if (ended) {
+                ::unlink(entry.path().c_str());
+            } else {
+                folders.emplace_back(folder);
+            }
+        }
+        ::close(descriptor);
     }
     return folders;
 }
