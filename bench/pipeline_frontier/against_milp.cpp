@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
 // against_milp CASE.json MICROBATCHES SECONDS [cold]
+// against_milp made-up COUNT SECONDS [cold]
 // How far plans of one clock an operation are above the best that a mixed-integer program finds:
 // CBC (Debian: coinor-cbc), which begins with the plan unless it is to begin `cold`.
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/plan.hpp>
+#include <kdvfs/train/schedules.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -16,8 +21,10 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -136,38 +143,98 @@ Checked check(const Pipeline& pipeline, const std::vector<std::vector<Choice>>& 
     return found;
 }
 
-}  // namespace
+/// Stages, clocks (12 to 73) and curves drawn from ranges, 4 x 8 to 8 x 32.
+Pipeline made_up(std::uint64_t seed) {
+    std::mt19937_64 random{seed};
+    std::uniform_real_distribution<double> uniform;
+    PipelineShape shape;
+    shape.stages = random() % 2 == 0 ? 4 : 8;
+    shape.microbatches = static_cast<std::uint32_t>(8 + random() % 25);
+    const auto clocks = static_cast<std::uint32_t>(12 + random() % 62);
+    const double lowest = 0.4 + 0.3 * uniform(random);  // of the highest clock
+    const double noise = random() % 2 == 0 ? 0 : 0.005;
+    const kdvfs::Watts blocking{60 + 60 * uniform(random)};
+    CurveIndex index;
+    std::vector<Curve> curves;
+    for (std::uint32_t s = 0; s < shape.stages; ++s)
+        for (const Pass pass : {Pass::forward, Pass::backward}) {
+            const double work = (pass == Pass::forward ? 0.05 : 0.1) * (1 + 0.25 * uniform(random));
+            const double fixed = 0.1 + 0.4 * uniform(random);
+            const double exponent = 1.5 + uniform(random);
+            std::vector<CurvePoint> points;
+            for (std::uint32_t k = 0; k < clocks; ++k) {
+                const double share = 1 - (1 - lowest) * k / (clocks - 1.0);
+                const double seconds =
+                    work * (fixed + (1 - fixed) / share) * (1 + noise * uniform(random));
+                const double time = std::round(seconds * 1e9) / 1e9;  // as plans count it
+                const double watts = 110 + 280 * std::pow(share, exponent);
+                points.push_back({{kdvfs::Megahertz{static_cast<std::uint32_t>(2000 * share)},
+                                   kdvfs::auto_clock},
+                                  kdvfs::Seconds{time},
+                                  kdvfs::Joules{watts * time * (1 + 4 * noise * uniform(random))}});
+            }
+            index[{s, pass, 0}] = static_cast<std::uint32_t>(curves.size());
+            curves.emplace_back("made up", points, blocking);
+        }
+    std::printf("%u stages, %u clocks, ", shape.stages, clocks);
+    return make_pipeline(shape, index, std::move(curves), blocking);
+}
 
-int main(int argc, char** argv) try {
-    if (argc < 4) throw std::runtime_error{"give CASE.json MICROBATCHES SECONDS [cold]"};
-    const Pipeline pipeline = read(argv[1], std::atoi(argv[2]));
-    const bool cold = argc > 4 && std::string{argv[4]} == "cold";
+/// Prints both plans. @returns how far ours is above theirs, as a share
+double compare(const Pipeline& pipeline, const std::string& microbatches, int seconds, bool cold) {
     const std::clock_t begin = std::clock();
     const Frontier frontier{pipeline};
     const PipelinePlan plan = make_plan(frontier, frontier.shortest(), Clocks::one);
     const double took = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     const auto choices = choices_of(pipeline);
     const fs::path folder = fs::temp_directory_path();
-    const std::string stem = "kdvfs_milp_" + std::string{argv[2]};
+    const std::string stem = "kdvfs_milp_" + microbatches;
     const fs::path model = folder / (stem + ".lp"), start = folder / (stem + ".start"),
                    solution = folder / (stem + ".solution");
     write_model(pipeline, choices, plan.time.count(), model);
     write_start(plan, choices, start);
     const std::string command = "cbc " + model.string() + (cold ? "" : " mips " + start.string()) +
-                                " sec " + std::to_string(std::atoi(argv[3])) +
+                                " sec " + std::to_string(seconds) +
                                 " timeMode elapsed solve solution " + solution.string() + " > " +
                                 (folder / (stem + ".log")).string();
     if (std::system(command.c_str()) != 0) throw std::runtime_error{"cbc failed: " + command};
     const Checked best = check(pipeline, choices, solution);
-    const double blocking = pipeline.blocking_energy(plan.time).count;
-    const double theirs = blocking + best.effective;
+    const double theirs = pipeline.blocking_energy(plan.time).count + best.effective;
+    const double above = plan.total.count / theirs - 1;
     std::printf(
-        "%s microbatches: plan %.3f J in %.3f s (%.2f s of CPU to make), gap to the exact frontier "
-        "%.3f "
-        "%%; CBC, %s s%s: %.3f J in %.3f s; the plan is %+.4f %% above it\n",
-        argv[2], plan.total.count, plan.makespan.count(), took, 100 * plan.gap(), argv[3],
-        cold ? ", cold" : ", from the plan", theirs, best.time,
-        100 * (plan.total.count / theirs - 1));
+        "%s microbatches: plan %.3f J in %.3f s (bound %.3f s, %s; %.2f s of CPU to make), gap to "
+        "the exact frontier %.3f %%; CBC, %d s%s: %.3f J in %.3f s; the plan is %+.4f %% above "
+        "it\n",
+        microbatches.c_str(), plan.total.count, plan.makespan.count(), frontier.shortest().count(),
+        plan.makespan <= frontier.shortest() ? "kept" : "EXCEEDED", took, 100 * plan.gap(), seconds,
+        cold ? ", cold" : ", from the plan", theirs, best.time, 100 * above);
+    std::fflush(stdout);
+    return above;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+    if (argc < 4)
+        throw std::runtime_error{"give CASE.json MICROBATCHES SECONDS [cold], or made-up COUNT..."};
+    const int seconds = std::atoi(argv[3]);
+    const bool cold = argc > 4 && std::string{argv[4]} == "cold";
+    if (std::string{argv[1]} != "made-up") {
+        compare(read(argv[1], std::atoi(argv[2])), argv[2], seconds, cold);
+        return 0;
+    }
+    double sum = 0;
+    double worst = 0;
+    const int count = std::atoi(argv[2]);
+    for (int seed = 1; seed <= count; ++seed) {
+        const Pipeline pipeline = made_up(static_cast<std::uint64_t>(seed));
+        const double above =
+            compare(pipeline, std::to_string(pipeline.microbatches), seconds, cold);
+        sum += above;
+        worst = std::max(worst, above);
+    }
+    std::printf("%d made-up cases: %+.4f %% above CBC's plans on average, worst %+.4f %%\n", count,
+                100 * sum / count, 100 * worst);
     return 0;
 } catch (const std::exception& error) {
     std::fprintf(stderr, "against_milp: %s\n", error.what());

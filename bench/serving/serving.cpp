@@ -64,6 +64,7 @@ struct Options {
     bool led = false;
     std::string start = "120s";
     double late = 0.01;
+    double late_first_tokens = 0.001;
 };
 
 struct Row {
@@ -94,6 +95,7 @@ public:
         cluster_.boards = options.boards;
         cluster_.switch_latency = parse_time("--switch-latency", options.switch_latency);
         cluster_.targets.gap = parse_time("--gap", options.gap);
+        late_first_tokens_ = options.late_first_tokens;
         const StepShape most = table.largest();
         cluster_.limits.chunk_tokens = std::min(cluster_.limits.chunk_tokens, most.prompt_tokens);
         cluster_.limits.max_sequences = std::min(cluster_.limits.max_sequences, most.sequences);
@@ -153,7 +155,7 @@ private:
         const StepPlan plan =
             make_step_plan(table, steps,
                            {policy, cluster_.targets.gap, 0.999, cluster_.switch_latency,
-                            cluster_.limits.chunk_tokens});
+                            cluster_.limits.chunk_tokens, late_first_tokens_});
         Row row = timed(name, [&] { return std::make_unique<PlannedClocks>(plan); });
         if (!plan.reason().empty())
             row.remark = "one clock, " + to_string(plan.idle_clock()) + ": " + plan.reason();
@@ -186,6 +188,7 @@ private:
     const StepTable& table_;
     std::vector<Request> requests_;
     ClusterOptions cluster_;
+    double late_first_tokens_ = 0;
     std::optional<StepLoad> load_;
 };
 
@@ -250,16 +253,18 @@ void print_table(const std::vector<Row>& rows) {
     std::printf("%llu requests, %llu tokens; changes are against the first row\n",
                 static_cast<unsigned long long>(base.requests),
                 static_cast<unsigned long long>(base.tokens));
-    std::printf("%-15s %8s %8s %9s %8s %9s %9s %9s %9s %6s\n", "policy", "energy %", "J/token",
-                "first tok", "points", "gaps kept", "first p99", "gap p99.9", "switches", "CPU s");
+    std::printf("%-15s %8s %8s %9s %8s %9s %9s %9s %9s %9s %6s\n", "policy", "energy %", "J/token",
+                "first tok", "points", "requests", "gaps kept", "first p99", "gap p99.9",
+                "switches", "CPU s");
     for (const Row& row : rows) {
         const ServingCounts& counts = row.counts;
         std::printf(
-            "%-15s %+8.2f %8.4f %7.3f %% %+8.3f %7.3f %% %9s %9s %9llu %6.2f\n", row.name.c_str(),
-            100 * (counts.energy / base.energy - 1),
+            "%-15s %+8.2f %8.4f %7.3f %% %+8.3f %7.3f %% %7.3f %% %9s %9s %9llu %6.2f\n",
+            row.name.c_str(), 100 * (counts.energy / base.energy - 1),
             counts.energy.count / static_cast<double>(std::max<std::uint64_t>(counts.tokens, 1)),
             counts.first_tokens_pct(), counts.first_tokens_pct() - base.first_tokens_pct(),
-            counts.gaps_pct(), in_ms(counts.first_token.quantile(0.99)).c_str(),
+            counts.requests_pct(), counts.gaps_pct(),
+            in_ms(counts.first_token.quantile(0.99)).c_str(),
             in_ms(counts.gap.quantile(0.999)).c_str(),
             static_cast<unsigned long long>(counts.switches), row.cpu_seconds);
         if (!row.remark.empty()) std::printf("    %s\n", row.remark.c_str());
@@ -414,6 +419,10 @@ int main(int argc, char** argv) try {
     for (const char* option : {"--table", "--policy", "--clock", "--switch-latency", "--boards"})
         led->excludes(option);
     app.add_option("--start", options.start, "Of an instance, with --led")->capture_default_str();
+    app.add_option("--late-first", options.late_first_tokens,
+                   "Share of first tokens that a plan may make late")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
     app.add_option("--late", options.late, "Share of first tokens that may be late, with --led")
         ->check(CLI::Range(0.0001, 0.5))
         ->capture_default_str();

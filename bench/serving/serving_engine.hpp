@@ -80,8 +80,9 @@ struct ServingCounts {
     Joules energy{0};
     std::uint64_t requests = 0;
     std::uint64_t first_tokens_in_time = 0;
-    std::uint64_t tokens = 0;  ///< of all answers
-    std::uint64_t gaps = 0;    ///< tokens that followed another
+    std::uint64_t requests_kept = 0;  ///< first token in time, and the mean gap within its target
+    std::uint64_t tokens = 0;         ///< of all answers
+    std::uint64_t gaps = 0;           ///< tokens that followed another
     std::uint64_t gaps_kept = 0;
     std::uint64_t steps = 0;
     std::uint64_t switches = 0;
@@ -92,6 +93,7 @@ struct ServingCounts {
         energy += other.energy;
         requests += other.requests;
         first_tokens_in_time += other.first_tokens_in_time;
+        requests_kept += other.requests_kept;
         tokens += other.tokens;
         gaps += other.gaps;
         gaps_kept += other.gaps_kept;
@@ -105,6 +107,8 @@ struct ServingCounts {
     [[nodiscard]] double first_tokens_pct() const {
         return percent(first_tokens_in_time, requests);
     }
+    /// Percent of the requests within both their targets.
+    [[nodiscard]] double requests_pct() const { return percent(requests_kept, requests); }
     /// Percent of the other tokens that came within the gap; 100 without any.
     [[nodiscard]] double gaps_pct() const { return percent(gaps_kept, gaps); }
 
@@ -206,6 +210,7 @@ private:
         std::uint32_t context;
         std::uint32_t tokens_left;
         std::uint64_t cached;
+        Seconds due;  ///< the last token, by the first one's target and the mean gap's; 0: missed
     };
 
     static std::uint64_t cached(const Request& request) {
@@ -263,6 +268,7 @@ private:
         std::erase_if(sequences_, [&](Sequence& sequence) {
             ++sequence.context;
             if (--sequence.tokens_left == 0) {
+                counts_.requests_kept += board_.now() <= sequence.due ? 1U : 0U;
                 cache_used_ -= sequence.cached;
                 return true;
             }
@@ -287,11 +293,17 @@ private:
     void begin_answer(const Waiting& prompt) {
         ++counts_.requests;
         ++counts_.tokens;
-        if (board_.now() <= prompt.due) ++counts_.first_tokens_in_time;
+        const bool in_time = board_.now() <= prompt.due;
+        if (in_time) ++counts_.first_tokens_in_time;
         counts_.first_token.add(board_.now() - prompt.request.arrival);
-        if (prompt.request.answer_tokens == 1) return;
+        const std::uint32_t more = prompt.request.answer_tokens - 1;
+        if (more == 0) {
+            counts_.requests_kept += in_time ? 1U : 0U;
+            return;
+        }
         const std::uint32_t context = prompt.request.prompt_tokens + 1;
-        sequences_.push_back({context, prompt.request.answer_tokens - 1, cached(prompt.request)});
+        const Seconds due = in_time ? board_.now() + targets_.gap * double{1} * more : Seconds{0};
+        sequences_.push_back({context, more, cached(prompt.request), due});
         context_sum_ += context;
         cache_used_ += cached(prompt.request);
     }

@@ -6,6 +6,7 @@
 #include <bench/serving/roofline_board.hpp>
 #include <bench/serving/serving_engine.hpp>
 #include <bench/serving/synthetic_requests.hpp>
+#include <kdvfs/serve/step_proof.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
 
 #include <gtest/gtest.h>
@@ -440,6 +441,75 @@ NoisyRow serve_noisily(const std::string& name, const std::vector<Request>& requ
     return row;
 }
 
+/// A policy that is proven against a fixed clock while it is followed, by a counter that counts
+/// whole joules and is late.
+class ProvenClocks final : public ClockPolicy {
+public:
+    ProvenClocks(std::unique_ptr<ClockPolicy> policy, StepProof& proof, Megahertz other)
+        : policy_{std::move(policy)}, proof_{proof}, other_{other} {}
+    Megahertz for_step(Seconds now, StepShape shape, Seconds slack) override {
+        const Megahertz clock = policy_->for_step(now, shape, slack);
+        return proof_.by_plan(now) ? clock : other_;
+    }
+    Megahertz when_idle(Seconds now) override {
+        const Megahertz clock = policy_->when_idle(now);
+        return proof_.by_plan(now) ? clock : other_;
+    }
+    void observe(StepShape, Seconds begin, Seconds end, Joules energy) override {
+        for (; next_ <= end; next_ += Seconds{0.1}) {
+            const double part = end > begin ? std::max((next_ - begin) / (end - begin), 0.0) : 1;
+            proof_.energy(next_ + Seconds{0.04},
+                          Joules{std::floor((before_ + (energy - before_) * part).count)});
+        }
+        before_ = energy;
+    }
+    [[nodiscard]] const StepPlan* slack_plan() const override { return policy_->slack_plan(); }
+
+private:
+    std::unique_ptr<ClockPolicy> policy_;
+    StepProof& proof_;
+    Megahertz other_;
+    Seconds next_{0};
+    Joules before_{0};
+};
+
+TEST(StepProof, FindsWhatAPlanSavesAndGivesUpOneThatCosts) {
+    const NoisyBoard board;
+    const ClusterOptions cluster;
+    const Megahertz top{2520};
+    const auto requests = synthetic_conversations(Seconds{3000}, 11);
+    const auto fixed = [](Megahertz clock) { return std::make_unique<FixedClock>(clock); };
+    StepLoad load{StepBuckets{}};
+    const Joules at_top = serve_trace(
+                              board, requests, cluster, [&] { return fixed(top); }, &load)
+                              .energy;
+    const StepPlan plan =
+        make_step_plan(StepTable{sample_steps(board.board)}, load, {StepPolicy::by_step});
+    const auto planned = [&] { return std::make_unique<PlannedClocks>(plan); };
+    const double saved = 100 * (serve_trace(board, requests, cluster, planned).energy / at_top - 1);
+    std::deque<StepProof> proofs;
+    serve_trace(board, requests, cluster, [&] {
+        return std::make_unique<ProvenClocks>(planned(), proofs.emplace_back(), top);
+    });
+    for (const StepProof& proof : proofs) {
+        ASSERT_TRUE(proof.change());
+        std::cout << "a plan of " << saved << " %, proven live: " << proof.change()->mean << " ("
+                  << proof.change()->low << " to " << proof.change()->high << ") %\n";
+        EXPECT_TRUE(proof.is_kept());
+        EXPECT_TRUE(proof.change()->contains(saved));
+        EXPECT_LT(proof.change()->high - proof.change()->low, 5);
+    }
+    // The top clock as a plan, where a low one was found.
+    std::deque<StepProof> dear;
+    serve_trace(board, requests, cluster, [&] {
+        return std::make_unique<ProvenClocks>(fixed(top), dear.emplace_back(), Megahertz{1700});
+    });
+    for (StepProof& proof : dear) {
+        EXPECT_TRUE(proof.is_broken());
+        EXPECT_FALSE(proof.by_plan(Seconds{1e6}));
+    }
+}
+
 /// Steps that jitter and stall, and a counter that is late and counts whole joules: what is left of
 /// what can be saved where all is known. `KDVFS_MIXES=N` serves N times all mixes, drawn anew.
 TEST(Serving, ANoisyBoardIsSweptAndServed) {
@@ -623,7 +693,10 @@ TEST(Serving, FirstTokensAreKeptOnMixesDrawnByChance) {
         ServedHour hour{std::move(requests), boards};
         const ServingCounts by_step = hour.with_plan(StepPolicy::by_step, Seconds{0.006});
         print_figures(name + ", " + std::to_string(boards) + " boards", hour, by_step);
-        worst = std::max(worst, hour.lost(by_step));
+        const ServingCounts no_harm = hour.with_plan(StepPolicy::no_harm, Seconds{0.006});
+        print_figures("   no_harm", hour, no_harm);
+        EXPECT_GE(no_harm.gaps_pct(), 99.9) << name;
+        worst = std::max({worst, hour.lost(by_step), hour.lost(no_harm)});
         EXPECT_GE(by_step.gaps_pct(), 99.9) << name;
         const ServingCounts alone = hour.without_limit(StepPolicy::by_step);
         const double share = hour.saved(by_step) / hour.saved(alone);
@@ -644,7 +717,12 @@ TEST(Serving, FirstTokensAreKeptOnMixesDrawnByChance) {
         std::sort(mixed.begin(), mixed.end(),
                   [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
         for (Request& request : prompts) request.answer_tokens = 1;
-        for (const std::size_t boards : {4, 2}) serve("prompts only", prompts, boards);
+        std::vector<Request> answers = synthetic_conversations(hour, seed + 70);
+        for (Request& request : answers) request.prompt_tokens = 1;
+        for (const std::size_t boards : {4, 2}) {
+            serve("prompts only", prompts, boards);
+            serve("answers only", answers, boards);
+        }
         for (const std::size_t boards : {4, 3}) serve("mixed", mixed, boards);
     }
     std::cout << "at worst " << worst << " points of first tokens, " << 100 * least

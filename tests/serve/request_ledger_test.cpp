@@ -7,13 +7,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <functional>
 #include <iostream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -207,6 +210,48 @@ TEST(RequestLedger, SharesSumToTheStepsAndIdleIsNeverSpread) {
     EXPECT_EQ(ledger.unexplained(), Joules{2.5});
     EXPECT_NEAR(ledger.total().count, 10 + 4 + 0.5 + 2 + 3, 1e-12);
     EXPECT_EQ(to_csv_line({"b, \"x\"", {2}, {0}, 3, 4, 5}), "\"b, \"\"x\"\"\",2,2,2,3,4,5");
+}
+
+TEST(RequestHistograms, CountEachRequestOnceAndSumToTheCounter) {
+    std::mt19937_64 random{3};
+    RequestHistograms histograms;
+    std::vector<double> joules;
+    RequestLedger ledger{StepEnergyModel{.step = Joules{1}}, [&](const RequestEnergy& done) {
+                             histograms.add(done);
+                             joules.push_back(done.energy.count);
+                         }};
+    std::uniform_real_distribution<double> exponent{-3, 7};
+    double sum = 0;
+    for (int r = 0; r < 300; ++r) {
+        const std::uint32_t request = ledger.open("r");
+        ledger.step(std::vector{RequestWork{.request = request, .answer_tokens = 1}});
+        ledger.close(request);
+        const double energy = r == 0 ? 20 : std::pow(10, exponent(random));  // 20 is a bucket's end
+        ledger.settle(Joules{energy});
+        sum += energy;
+    }
+    ledger.idle(Joules{7});
+    const std::string text = histograms.to_prometheus(ledger, "model=\"m\"");
+    std::istringstream lines{text};
+    std::size_t buckets = 0;
+    double total = 0;
+    for (std::string line; std::getline(lines, line);) {
+        const double value = line.front() == '#' ? 0 : std::stod(line.substr(line.find(' ')));
+        if (line.starts_with("kdvfs_request_energy_joules_bucket{model=\"m\",le=\"")) {
+            const std::string end = line.substr(line.find("le=") + 4);
+            const double most = end.front() == '+' ? HUGE_VAL : std::stod(end);
+            EXPECT_EQ(value, std::count_if(joules.begin(), joules.end(),
+                                           [&](double j) { return j <= most; }))
+                << line;
+            ++buckets;
+        }
+        if (line.starts_with("kdvfs_request_energy_joules_sum")) {
+            EXPECT_NEAR(value, sum, 1e-9 * sum);
+        }
+        if (line.starts_with("kdvfs_serving_energy_joules_total")) total += value;
+    }
+    EXPECT_EQ(buckets, 20U);
+    EXPECT_NEAR(total, sum + 7, 1e-9 * sum);
 }
 
 TEST(RequestLedger, WhatMakesNoSenseIsRefused) {

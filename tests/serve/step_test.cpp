@@ -393,6 +393,9 @@ TEST(StepPlan, BadQuestionsAreRefused) {
     targets = {};
     targets.switch_latency = -Seconds{1};
     expect_refused([&] { make_step_plan(board_table(), mixed_load(), targets); }, "latency");
+    targets = {};
+    targets.late_first_tokens = -0.1;
+    expect_refused([&] { make_step_plan(board_table(), mixed_load(), targets); }, "first tokens");
     expect_refused([&] { make_step_plan(board_table(), StepLoad{StepBuckets{}}, {}); }, "load");
 }
 
@@ -444,6 +447,14 @@ TEST(StepClocks, PutOffPromptsNoLongerThanThoseNearTheirTargetAllow) {
     EXPECT_LT(busy.most_lag(), Seconds{0.003});
     EXPECT_EQ(relaxed_in_a_row(busy), static_cast<int>(busy.most_lag() / delay));
     EXPECT_EQ(relaxed_in_a_row(quiet), relaxed_in_a_row(quiet)) << "a pure function of the steps";
+    for (const double share : {0.0, 0.0002, 0.004}) {  // of first tokens, 0.001 above
+        targets.late_first_tokens = share;
+        const StepPlan other = make_step_plan(board_table(), mixed_load(), targets);
+        StepClocks clocks{other};
+        for (int k = 0; k < 20'000; ++k)
+            static_cast<void>(clocks.decide(shape, Seconds{k % 10 == 0 ? 0.0 : 1.0}));
+        EXPECT_NEAR(clocks.most_lag() / busy.most_lag(), share / 0.001, 0.01);
+    }
 }
 
 TEST(FirstTokenSlack, CountsAllThatIsAhead) {

@@ -184,8 +184,8 @@ TEST(BatchSize, SizesChosenLaterCostNoMoreThanTheUsualOne) {
                   << " of the usual one, at most 1.03 in " << 100 * share
                   << " % of seeds; the target is reached in " << most_runs << " runs at most\n";
         EXPECT_LE(most_runs, 3) << each.name;
-        // Runs that spread by a third and more tell too little in 30 recurrences.
-        EXPECT_GE(share, each.spread < 0.2 ? 0.95 : 0.35) << each.name;
+        // Of 200 seeds it is 94.5 and 89.5 % where runs spread by a third and by half.
+        EXPECT_GE(share, each.spread < 0.2 ? 0.95 : 0.8) << each.name;
     }
 }
 

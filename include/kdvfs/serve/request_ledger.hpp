@@ -4,6 +4,8 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/serve/step_energy.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -107,6 +109,35 @@ private:
     Joules requests_{};
     Joules idle_{};
     Joules unexplained_{};
+};
+
+/// Histograms of reported requests, for Prometheus. Not thread-safe.
+class RequestHistograms {
+public:
+    void add(const RequestEnergy& request);
+
+    /// Prometheus' text format: `kdvfs_request_energy_joules` of requests,
+    /// `kdvfs_request_answer_token_energy_joules` of requests with an answer, and
+    /// `kdvfs_serving_energy_joules_total` of the ledger, by `part`: requests, idle, unexplained.
+    /// @param labels of all lines, such as `model="qwen"`
+    [[nodiscard]] std::string to_prometheus(const RequestLedger& ledger,
+                                            const std::string& labels = {}) const;
+
+private:
+    /// Upper ends of buckets: 1, 2, 5, 10, ..., from `first` joules, six decades.
+    struct Histogram {
+        static constexpr std::size_t buckets = 19;
+
+        double first;
+        std::array<std::uint64_t, buckets + 1> counts{};
+        double sum = 0;
+
+        [[nodiscard]] double end(std::size_t bucket) const;
+        void add(double joules);
+    };
+
+    Histogram requests_{0.1};
+    Histogram tokens_{0.001};
 };
 
 }  // namespace kdvfs::inline v0_3::serve

@@ -28,6 +28,9 @@ struct StepTargets {
     double gap_share = 0.999;  ///< of the tokens that must keep it
     Seconds switch_latency{0.006};
     std::uint32_t chunk_tokens = 512;  ///< most prompt tokens of one step
+    /// Share of first tokens that may be late beside those late at the top clock. With `gap_share`:
+    /// requests within both their targets fall by this share at most, where gaps are kept.
+    double late_first_tokens = 0.001;
 };
 
 /// How long a step takes that begins at one clock and is at another after the switching latency.
@@ -71,6 +74,8 @@ public:
     [[nodiscard]] const std::vector<DecodeClock>& decode_clocks() const { return decode_clocks_; }
     /// Slack that is never given away: another full chunk may arrive before the next step.
     [[nodiscard]] Seconds reserve() const { return clocks_.reserve; }
+    /// Of `StepTargets`.
+    [[nodiscard]] double late_first_tokens() const { return late_first_tokens_; }
 
 private:
     friend class detail::StepPlanner;
@@ -84,6 +89,7 @@ private:
     StepClockTable clocks_;
     StepPolicy policy_ = StepPolicy::no_harm;
     std::uint32_t chunk_tokens_ = 0;
+    double late_first_tokens_ = 0.001;
     std::vector<DecodeClock> decode_clocks_;
     std::string reason_;
 };
@@ -107,12 +113,13 @@ KDVFS_INLINE StepPlan own_clock_plan(StepBuckets buckets = StepBuckets{});
 /// behind is the sum of their delays since its last step without prompts. Decode steps at a low
 /// clock put off the prompts that arrive during them (`StepPlan::decode_clocks`). The share of
 /// first tokens that come too late for a delay is the delay times the density of slacks near none,
-/// which is counted: both are kept so short that this share stays near 0.1 % at most. The higher of
-/// the low clocks save most of what the lowest does, and delay a fraction. A function of the shapes
-/// and slacks so far. Not thread-safe; refers to the plan.
+/// which is counted: both are kept so short that this share stays near what it may be. The higher
+/// of the low clocks save most of what the lowest does, and delay a fraction. A function of the
+/// shapes and slacks so far. Not thread-safe; refers to the plan.
 class StepClocks {
 public:
-    explicit StepClocks(const StepPlan& plan) : plan_{&plan} {}
+    explicit StepClocks(const StepPlan& plan)
+        : plan_{&plan}, saved_up_{10 * plan.late_first_tokens()} {}
 
     /// As `StepPlan::decide`, for the step that follows the one before.
     [[nodiscard]] StepDecision decide(StepShape shape, Seconds slack) noexcept;
@@ -133,14 +140,15 @@ private:
     /// first tokens late than they may.
     void begin_decode() noexcept;
 
-    static constexpr double late_share = 0.0018;  ///< of first tokens, too late for a relaxed step
+    /// Of the first tokens that may be late: those of relaxed steps. Not all that are put off miss.
+    static constexpr double late_share = 1.8;
     /// Likewise for decode. It is counted by stretch: those before many prompts make more late.
-    static constexpr double decode_share = 0.00012;
+    static constexpr double decode_share = 0.12;
     static constexpr double queued = 0.1;          ///< share of short slacks at which prompts queue
     static constexpr double remembered = 1000;     ///< steps with prompts, a few minutes of them
     static constexpr double lately = 200;          ///< likewise, for the clock of decode
     static constexpr Seconds nearby{0.15};         ///< slacks below count as near none
-    static constexpr double most_saved_up = 0.04;  ///< late first tokens, of a hundred stretches
+    static constexpr double most_saved_up = 40;    ///< shares that may be late
     static constexpr double spent_at_once = 0.02;  ///< share of them that a stretch may use
 
     const StepPlan* plan_;
@@ -148,7 +156,7 @@ private:
     double near_ = 0.05;  ///< share of steps whose slack is near none: at first, that of a busy one
     double lately_near_ = 0.05;
     double lately_tight_ = 0.01;  ///< share of those that can still be made late
-    double saved_up_ = 0.01;
+    double saved_up_;             ///< late first tokens that earlier stretches did not use
     bool after_prompts_ = false;
     bool is_low_ = true;
     Megahertz floor_{};  ///< of decode steps

@@ -105,8 +105,9 @@ struct BatchSizeState {
 /// them, are left alone. The data may drift: only the last ten runs of a size count (the window of
 /// You et al., Zeus, NSDI 2023, section 4.4), and the run after two that did not reach the target
 /// is of the best size known and not stopped; where it costs more than the others were stopped at,
-/// what was known of epochs is forgotten. A pure state machine (`BatchSizeFile` keeps it between
-/// processes), not thread-safe.
+/// what was known of epochs counts as one run of each size. A size is tried where it is known to be
+/// better than the usual one, or where the runs that may be dearer are few. A pure state machine
+/// (`BatchSizeFile` keeps it between processes), not thread-safe.
 ///
 ///     const SuggestedRun run = sizes.suggest(now);
 ///     // train at run.batch_size; if !run.profile, after the first epoch:
@@ -232,6 +233,13 @@ private:
     /// How far draws go, of the deviations that are known: recurrences are few, and each of them
     /// costs (Thompson sampling with a tempered posterior; 1 is the plain one).
     static constexpr double boldness = 0.4;
+    /// Runs of other sizes may be dearer than those of the usual one: by so many runs in all at
+    /// first, and by this share of each run (conservative bandits: Wu, Shariff, Lattimore and
+    /// Szepesvari, ICML 2016); by less where runs of the same size differ more. The constants were
+    /// chosen on made-up jobs and a V100's traces.
+    static constexpr double first_risk = 1;
+    static constexpr double risk_of_a_run = 0.02;
+    static constexpr double sureness = 2;  ///< deviations by which a size is known to be better
     /// How much more than a run of the best size one may cost that tells of another size.
     static constexpr double worth_of_learning = 1.2;
 
@@ -311,7 +319,7 @@ private:
 
     void take_reached(std::uint32_t size, const RunOutcome& outcome) {
         if (must_finish() && outcome.cost > usual_most_cost())
-            begin_anew(size, outcome.cost / outcome.epochs);
+            begin_anew(size, outcome.epochs, outcome.cost / outcome.epochs);
         state_.unreached = 0;
         BatchSizeRecord& record = state_.sizes[size];
         if (is_in_doubt(size, outcome)) {
@@ -339,12 +347,16 @@ private:
         return cost < too_cheap * state_.least_cost;
     }
 
-    /// The data or the board have changed: what runs took before says nothing about the next ones.
-    void begin_anew(std::uint32_t size, double epoch_cost) {
+    /// The data or the board have changed. Of how many epochs sizes take beside one another, what
+    /// was known counts as one run of each.
+    void begin_anew(std::uint32_t size, double epochs, double epoch_cost) {
         const auto known = record(size).profile;
         const bool is_board = known && epoch_cost > same_board * known->cost;
+        const auto before = recent(record(size).reached);
+        const double longer = before.empty() ? 1 : epochs / std::exp(mean_log(before));
         for (auto& [other, record] : state_.sizes) {
-            record.reached.clear();
+            if (!record.reached.empty())
+                record.reached = {longer * std::exp(mean_log(recent(record.reached)))};
             record.stopped.clear();
             if (is_board) record.profile.reset();
         }
@@ -424,7 +436,71 @@ private:
     std::uint32_t explore() {
         if (!best_known()) return nearest_untried();
         const std::vector<std::uint32_t> sizes = candidates();
-        return sizes[argmin(sampled_costs(sizes))];
+        const std::uint32_t drawn = sizes[argmin(sampled_costs(sizes))];
+        const BatchSizeRecord& usual = record(options_.usual);
+        return usual.reached.empty() || is_failing(usual) ? drawn : affordable(drawn);
+    }
+
+    /// The size that was drawn, where it is known to be better than the usual one or its risk can
+    /// be afforded; else the usual size, or the one most surely better.
+    [[nodiscard]] std::uint32_t affordable(std::uint32_t drawn) const {
+        std::vector<std::uint32_t> sizes;
+        double runs = 0;
+        for (const auto& [size, record] : state_.sizes) {
+            runs += static_cast<double>(record.reached.size());
+            if (!record.reached.empty() && !is_failing(record)) sizes.push_back(size);
+        }
+        sizes.push_back(drawn);
+        const std::vector<LogCost> costs = beside_usual(sizes);
+        if (costs.back().at_most(sureness) <= 0) return drawn;
+        double risk = costs.back().risk();
+        std::size_t surest = costs.size() - 1;
+        double least = std::numeric_limits<double>::infinity();
+        for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
+            risk += static_cast<double>(record(sizes[i]).reached.size()) * costs[i].risk();
+            if (const double most = costs[i].at_most(sureness); most < least) {
+                least = most;
+                surest = i;
+            }
+        }
+        const double spread = std::max(1.0, std::sqrt(run_variance()) / usual_deviation);
+        const double allowed = (first_risk + risk_of_a_run * runs) / std::pow(spread, 1.5);
+        return risk <= allowed ? drawn : sizes[surest];
+    }
+
+    /// The logarithm of what runs cost, less that of the usual size.
+    struct LogCost {
+        double mean;
+        double deviation;
+
+        [[nodiscard]] double at_most(double deviations) const {
+            return mean + deviations * deviation;
+        }
+        /// What a run may cost beyond one of the usual size, as a share.
+        [[nodiscard]] double risk() const { return std::max(0.0, std::exp(at_most(1)) - 1); }
+    };
+    [[nodiscard]] std::vector<LogCost> beside_usual(std::vector<std::uint32_t> sizes) const {
+        sizes.push_back(options_.usual);
+        std::vector<LogCost> costs(sizes.size() - 1, LogCost{0, 0});
+        for (const Mixture& mixture : {log_epochs(sizes), log_epoch_costs(sizes)}) {
+            for (std::size_t k = 0; k < costs.size(); ++k) {
+                const auto i = static_cast<Eigen::Index>(k);
+                const auto usual = static_cast<Eigen::Index>(costs.size());
+                double mean = 0;
+                double square = 0;
+                for (const Normal& part : mixture) {
+                    const double less = part.mean(i) - part.mean(usual);
+                    mean += part.weight * less;
+                    square += part.weight *
+                              (less * less + part.covariance(i, i) + part.covariance(usual, usual) -
+                               2 * part.covariance(i, usual));
+                }
+                costs[k].mean += mean;
+                costs[k].deviation =
+                    std::hypot(costs[k].deviation, std::sqrt(std::max(0.0, square - mean * mean)));
+            }
+        }
+        return costs;
     }
 
     /// While none has reached the target: the size nearest to the usual one that has not failed.

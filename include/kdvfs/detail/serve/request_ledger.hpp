@@ -7,7 +7,9 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -121,6 +123,53 @@ KDVFS_INLINE void RequestLedger::finish(std::uint32_t number) {
     const RequestEnergy done = std::move(account.request);
     free_.push_back(number);
     if (report_) report_(done);
+}
+
+KDVFS_INLINE double RequestHistograms::Histogram::end(std::size_t bucket) const {
+    constexpr std::array<double, 3> steps{1, 2, 5};
+    return first * steps[bucket % 3] * std::pow(10.0, static_cast<double>(bucket / 3));
+}
+
+KDVFS_INLINE void RequestHistograms::Histogram::add(double joules) {
+    std::size_t bucket = 0;
+    while (bucket < buckets && joules > end(bucket)) ++bucket;
+    ++counts[bucket];
+    sum += joules;
+}
+
+KDVFS_INLINE void RequestHistograms::add(const RequestEnergy& request) {
+    requests_.add(request.energy.count);
+    if (request.answer_tokens > 0)
+        tokens_.add(request.energy.count / static_cast<double>(request.answer_tokens));
+}
+
+KDVFS_INLINE std::string RequestHistograms::to_prometheus(const RequestLedger& ledger,
+                                                          const std::string& labels) const {
+    std::string text;
+    const auto line = [&](const std::string& name, const std::string& own, double value) {
+        const std::string all = labels + (labels.empty() || own.empty() ? "" : ",") + own;
+        text += name + (all.empty() ? "" : '{' + all + '}') + ' ' + io::to_text(value) + '\n';
+    };
+    const auto histogram = [&](const std::string& name, const char* help, const Histogram& of) {
+        text += "# HELP " + name + ' ' + help + "\n# TYPE " + name + " histogram\n";
+        std::uint64_t count = 0;
+        for (std::size_t b = 0; b <= Histogram::buckets; ++b) {
+            count += of.counts[b];
+            const std::string end = b == Histogram::buckets ? "+Inf" : io::to_text(of.end(b));
+            line(name + "_bucket", "le=\"" + end + '"', static_cast<double>(count));
+        }
+        line(name + "_sum", "", of.sum);
+        line(name + "_count", "", static_cast<double>(count));
+    };
+    histogram("kdvfs_request_energy_joules", "Energy of a request", requests_);
+    histogram("kdvfs_request_answer_token_energy_joules",
+              "Energy of a request by token of its answer", tokens_);
+    const std::string total = "kdvfs_serving_energy_joules_total";
+    text += "# HELP " + total + " Measured energy\n# TYPE " + total + " counter\n";
+    line(total, "part=\"requests\"", ledger.requests().count);
+    line(total, "part=\"idle\"", ledger.idle().count);
+    line(total, "part=\"unexplained\"", ledger.unexplained().count);
+    return text;
 }
 
 #endif

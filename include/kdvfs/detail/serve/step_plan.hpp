@@ -36,6 +36,7 @@ public:
         StepPlan plan{table_, load_.buckets()};
         plan.policy_ = targets_.policy;
         plan.chunk_tokens_ = targets_.chunk_tokens;
+        plan.late_first_tokens_ = targets_.late_first_tokens;
         plan.clocks_.reserve = longest_step_with_prompts();
         const auto low = targets_.policy == StepPolicy::one_clock ? std::nullopt
                          : only_prefill()                         ? prefill_clock()
@@ -366,6 +367,8 @@ KDVFS_INLINE StepPlan make_step_plan(const StepTable& table, const StepLoad& loa
         reject("switching latency", "give a time of at least 0");
     if (!(targets.gap_share >= 0 && targets.gap_share <= 1))
         reject("share of tokens that keep the gap", "give a share between 0 and 1");
+    if (!(targets.late_first_tokens >= 0 && targets.late_first_tokens <= 1))
+        reject("share of first tokens that may be late", "give a share between 0 and 1");
     double steps = 0;
     for (std::size_t bucket = 0; bucket < load.buckets().size(); ++bucket)
         steps += load.steps(bucket);
@@ -404,14 +407,15 @@ KDVFS_INLINE StepDecision StepClocks::decide(StepShape shape, Seconds slack) noe
 }
 
 KDVFS_INLINE Seconds StepClocks::most_lag() const noexcept {
-    return std::min(nearby * (late_share / near_), Seconds{0.2});
+    return std::min(nearby * (late_share * plan_->late_first_tokens() / near_), Seconds{0.2});
 }
 
 KDVFS_INLINE void StepClocks::begin_decode() noexcept {
     // Where prompts queue, a delay is passed on to all behind; elsewhere gaps take it up.
     const double passed_on = std::min(lately_near_ / queued, 1.0);
-    const double allowed = decode_share + std::max(saved_up_, 0.0) * spent_at_once;
-    saved_up_ = std::min(saved_up_ + decode_share, most_saved_up);
+    const double share = plan_->late_first_tokens();
+    const double allowed = decode_share * share + std::max(saved_up_, 0.0) * spent_at_once;
+    saved_up_ = std::min(saved_up_ + decode_share * share, most_saved_up * share);
     is_low_ = plan_->decode_clocks().empty();
     for (const StepPlan::DecodeClock& each : plan_->decode_clocks()) {
         const double late = each.delay / nearby * lately_tight_ * passed_on;
