@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Steps of an engine on the simulated GPU: their clocks, their joules, what they cost the host.
+#include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/serve/step_scope.hpp>
 
 #include <tests/gpu/rig.hpp>
@@ -8,7 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
@@ -16,6 +20,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -256,6 +261,81 @@ TEST_F(StepScopes, DoNothingInAForkedChild) {
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
+}
+
+/// Decode steps of 2 ms, one every 10 ms, as the host sets them: the clock of least energy that
+/// keeps up with the host, in the steps and in what the GPU waits between them, and in rests.
+TEST(StepScope, HostBoundDecodeSavesWhatItsBestClockDoesAtNoDelay) {
+    const simulated::Board board = simulated::h100();
+    constexpr Duration tick = 10ms;
+    simulated::KernelModel kernel;
+    kernel.core_time = Seconds{2e-3};
+    kernel.core_energy = Joules{0.5};
+    const auto at_clock = [&](ClockPoint clock) {
+        const auto point = simulated::operate(board, kernel, clock);
+        const Seconds waits = std::max(Seconds{tick} - point.time, Seconds{0});
+        return StepRow{Phase::decode,
+                       1,
+                       1,
+                       clock.core,
+                       {point.time + waits,
+                        point.power * point.time + simulated::idle_power(board, clock) * waits}};
+    };
+    std::vector<StepRow> rows;
+    for (const std::uint32_t mhz : {345U, 600U, 900U, 1200U, 1500U, board.core_max.count})
+        for (const std::uint32_t sequences : {1U, 64U})
+            for (const std::uint32_t context : {1U, 4096U}) {
+                rows.push_back(at_clock({.core = {mhz}}));
+                rows.back().batch = sequences;
+                rows.back().context = context;
+            }
+    const StepRow top = rows.back();
+    double least = top.cost.energy.count;
+    for (const StepRow& row : rows)
+        if (row.cost.time <= top.cost.time * (1 + 1e-9))
+            least = std::min(least, row.cost.energy.count);
+    const auto live = [&](bool planned) {
+        simulated::Device device{board, {.clock_switch = simulated::uniform_switch(1ms)}};
+        simulated::Stream* stream = device.create_stream();
+        GpuOptions options;
+        options.switch_latency = 1ms;
+        options.meter_every = 1'000'000;
+        StepLoad load{StepBuckets{}};
+        for (int i = 0; i < 100; ++i) load.add({0, 8, 1000}, Seconds{tick});
+        StepTargets targets;
+        targets.gap = Seconds{10.5e-3};
+        const PlannedGpu gpu{
+            simulated::open(device, options),
+            planned ? make_step_plan(StepTable{rows}, load, targets) : own_clock_plan()};
+        Joules before{};
+        TimePoint began{};
+        for (int i = 0; i < 220; ++i) {
+            if (i == 20) before = device.true_energy(), began = device.now();
+            const TimePoint next = device.now() + tick;
+            {
+                const StepScope step{gpu, stream, {0, 8, 1000}};
+                device.launch(stream, kernel);
+            }
+            device.synchronize(stream);
+            device.advance(std::max(next - device.now(), Duration{0}));
+            if (i % 50 != 49) continue;
+            gpu.rest(stream);
+            device.advance(100ms);
+        }
+        return std::pair{Seconds{device.now() - began}, device.true_energy() - before};
+    };
+    const auto as_found = live(false);
+    const auto by_plan = live(true);
+    const double saved = 100 * (1 - by_plan.second / as_found.second);
+    const double best = 100 * (1 - least / top.cost.energy.count);
+    const double slower = 100 * (by_plan.first / as_found.first - 1);
+    std::printf(
+        "simulated, host-bound decode with rests: saves %.2f %% at %+.3f %% time; the best "
+        "clock saves %.2f %% of the steps\n",
+        saved, slower, best);
+    EXPECT_GT(best, 20);
+    EXPECT_GT(saved, 0.9 * best);
+    EXPECT_LT(slower, 0.1);
 }
 
 TEST(StepScope, DecidesInTwoMicrosecondsAndAllocatesNothing) {
