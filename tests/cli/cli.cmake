@@ -155,8 +155,10 @@ foreach(run "found 100 30000" "lower 108 25920")
     list(GET run 0 name)
     list(GET run 1 seconds)
     list(GET run 2 joules)
-    file(WRITE ${FOLDER}/${name}.json "{\"processes\":[{\"devices\":[{\"report\":{\"device\":{\"name\":\"H100\"},
-        \"totals\":{\"counted_time_s\":${seconds},\"counter_j\":${joules},\"idle\":{}},\"kernels\":[]}}]}]}")
+    file(WRITE ${FOLDER}/${name}.json "{\"processes\":[{\"pid\":1,\"rank\":\"\",\"ended\":true,\"notes\":[],\"devices\":[
+        {\"launches\":1,\"iterations\":{\"count\":1,\"launches\":1},\"report\":{\"device\":{\"name\":\"H100\",\"address\":\"\"},
+        \"totals\":{\"counted_time_s\":${seconds},\"counter_j\":${joules},\"kernels\":{\"status\":\"\"},
+        \"idle\":{\"status\":\"\"}},\"rows\":[],\"levels\":[]}}]}]}")
 endforeach()
 expect(0 "one clock, by the lower one +unknown +0.0 - [0-9.]+ +0.0 - [0-9.]+ *\n"
        worth found.json --lower lower.json --lower-clock 0.85)

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <set>
@@ -42,7 +41,6 @@ inline MeasuredGpu simulated_gpu(const std::string& preset, double noise, std::u
              "h100"}};
     }
     MeasuredGpu gpu{"simulated " + found->board.name, {}, found->points, {}, {}};
-    std::cerr << gpu.name << ": " << found->board.accuracy << '\n';
     for (std::size_t entry = 0; entry < gpt3::kernel_count; ++entry) {
         const auto& published = gpt3::published_table[entry];
         gpu.kernels.push_back({{std::string{published.name}, {}},
