@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// limit_beds [BOARD... | drawn SEED]
+// limit_beds [BOARD... | drawn SEED | size]
 // Plans at the power limit, followed live: the GPT-3-XL iteration on simulated boards whose limiter
 // averages. Kernels are measured in bursts on the same board; a marker takes 2 us and one iteration
 // in 16 is metered. "Bound" is what no plan of these clocks can save at that latency, by the model;
 // "kept" is the run that follows the plan against the run without.
 // `drawn`: 40 programs, boards, limiters and latencies drawn from ranges; those whose promise is
 // off by over 0.3 points, or that are over 0.1 % slower than as found, are marked.
+// `size`: what planning 10^4 launches at 60 clocks takes of a core.
 #include <bench/limit/limited_program.hpp>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <random>
 #include <string>
@@ -130,12 +132,54 @@ void judge_drawn_programs(unsigned seed) {
     std::printf("worst promise off by %.2f points, slowest %+.3f %%\n", worst.off, worst.slower);
 }
 
+/// CPU seconds of plans for 10^4 launches of twelve kernels at 60 clocks.
+void judge_size() {
+    std::mt19937_64 random{1};
+    const simulated::Board board = averaging(gpt3::find_case("h100")->board);
+    std::vector<simulated::KernelModel> kernels(12);
+    for (simulated::KernelModel& kernel : kernels) {
+        const double seconds = std::pow(10.0, std::uniform_real_distribution{-4.3, -2.0}(random));
+        const double bound = std::uniform_real_distribution{0.2, 1.0}(random);
+        kernel = {Seconds{seconds * bound},
+                  Seconds{seconds * (1.2 - bound)},
+                  Seconds{3e-6},
+                  4,
+                  {std::uniform_real_distribution{0.2, 0.75}(random)*700 * seconds},
+                  {80 * seconds}};
+    }
+    std::vector<std::size_t> launches(10'000);
+    for (std::size_t& launch : launches) launch = random() % kernels.size();
+    const auto clocks = core_clocks(board, 60);
+    const tune::CostTable table = measure_bursts(board, kernels, clocks);
+    for (const double latency : {0.0, 1e-3, 1e-2})
+        for (const auto goal : {tune::LimitGoal::least_time, tune::LimitGoal::least_energy}) {
+            tune::SwitchCosts costs = tune::uniform_switch_costs(Seconds{latency});
+            costs.asking = 2 * marker_time;
+            const std::clock_t began = std::clock();
+            const tune::LimitedPlan plan =
+                tune::plan_at_limit(table, launches, costs, limiter_of(board), {.goal = goal});
+            std::printf(
+                "%zu launches, %zu clocks, %2.0f ms, least %-6s %.1f s of CPU, %zu segments, "
+                "bound %+.2f %%, promised %+.2f %% time %+.2f %% energy%s\n",
+                launches.size(), clocks.size(), 1e3 * latency,
+                goal == tune::LimitGoal::least_time ? "time" : "energy",
+                static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC,
+                plan.segments.segments.size(), plan.bound_pct, plan.segments.time_pct(),
+                plan.segments.energy_pct(), plan.at_limit ? "" : ", below its limit");
+            std::fflush(stdout);
+        }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
     std::vector<std::string> boards{argv + 1, argv + argc};
     if (boards.size() == 2 && boards.front() == "drawn") {
         judge_drawn_programs(static_cast<unsigned>(std::stoul(boards.back())));
+        return 0;
+    }
+    if (boards.size() == 1 && boards.front() == "size") {
+        judge_size();
         return 0;
     }
     if (boards.empty()) boards = {"h100", "mi250x", "mi210", "mi300x"};

@@ -146,6 +146,13 @@ struct ReferenceTotals {
     }
 };
 
+/// The time with no kernel while the device had been written one clock: gaps, waits and rests.
+struct ClockRest {
+    ClockPoint clock;
+    Seconds time{0};        ///< metered, under trusted samples
+    EnergyEstimate energy;  ///< by the counter's intervals in which nothing else was
+};
+
 /// Where the joules of the counter went: `kernels + idle + unexplained = counter`.
 struct EnergyTotals {
     Joules counter;                    ///< trusted joules of the metered time
@@ -156,6 +163,7 @@ struct EnergyTotals {
     Seconds idle_time{0};              ///< of it, with no kernel
     Joules outside;                    ///< trusted joules outside the metered time
     Joules unexplained_half_width{0};  ///< of the 95 % interval of `unexplained`
+    std::vector<ClockRest> rests{};    ///< `idle_time` by clock, the longest first
     std::optional<ReferenceTotals> reference{};  ///< where `GpuOptions::reference` names a sensor
 };
 

@@ -32,6 +32,14 @@ foreach(rank 0 1)
 endforeach()
 expect(0 "c1:00.0, rank 1 .*1063.83 ms .*100.0 W .*the slowest.*[+]3[.]03 % speed.*-6[.]36 % watts"
        node-power rank0.json rank1.json)
+# A rack: the same ranks on two nodes of one GPU, which have nothing to move within themselves.
+foreach(rank 0 1)
+    file(READ ${FOLDER}/rank${rank}.json report)
+    string(REPLACE "\"pid\": 1," "\"pid\": 1, \"host\": \"n${rank}\"," report "${report}")
+    file(WRITE ${FOLDER}/node${rank}.json "${report}")
+endforeach()
+expect(0 "node n0: 1 GPUs, 100[.]0 W; 9[0-9.]+ W for speed, 87[.]3 W for power.*node n1: 1 GPUs, 100[.]0 W; 10.*each node alone: [+]0[.]00 % speed.*[+]3[.]03 % speed"
+       node-power node0.json node1.json)
 expect(1 "1 GPUs" node-power rank0.json)
 expect(1 "give reports" node-power)
 file(WRITE ${FOLDER}/none.json "{}")

@@ -88,6 +88,19 @@ protected:
                 EXPECT_NEAR(point.mean().energy / real.energy, 1, 0.03)
                     << to_string(key) << " at " << to_string(point.clock);
             }
+            for (const ProfilePoint& point : measured.points) {
+                const auto real = simulated::operate(device.board(), kernel, point.clock);
+                for (const ProfileSample& sample : point.samples) {
+                    EXPECT_NEAR(static_cast<double>(sample.held.count) / real.core.count, 1, 0.01)
+                        << to_string(key) << " at " << to_string(point.clock);
+                    // Power that is near the limit may be held back by it.
+                    if (real.power_limited ||
+                        real.power.count < 0.95 * device.board().power_cap.count) {
+                        EXPECT_EQ(sample.at_limit, real.power_limited)
+                            << to_string(key) << " at " << to_string(point.clock);
+                    }
+                }
+            }
             return;
         }
         ADD_FAILURE() << to_string(key) << " is not in the profile";

@@ -226,6 +226,23 @@ TEST(SweepFile, AnAbsentFileIsAnErrorThatNamesIt) {
     }
 }
 
+TEST(SweepFiles, SayWhatWasMeasuredAtThePowerLimit) {
+    const std::string columns = "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j,held_mhz,at_limit\n";
+    const Profile profile = read(columns + "g,copy,auto,auto,1,60,,\n" +
+                                 "g,gemm,auto,auto,1,700,1410,1\ng,gemm,900,auto,1.5,500,899,0\n");
+    ASSERT_NE(profile.find_at_limit(), nullptr);
+    EXPECT_EQ(profile.find_at_limit()->key.name, "gemm");
+    const Profile again = read(to_csv(profile));
+    const auto& points = again.kernels()[1].points;
+    EXPECT_EQ(points[0].samples[0].held, Megahertz{1410});
+    EXPECT_TRUE(points[0].samples[0].at_limit);
+    EXPECT_EQ(points[1].samples[0].held, Megahertz{899});
+    EXPECT_FALSE(points[1].samples[0].at_limit);
+    EXPECT_EQ(again.kernels()[0].points[0].samples[0].held, auto_clock);
+    EXPECT_EQ(read(columns + "g,copy,auto,auto,1,60,,\n").find_at_limit(), nullptr);
+    EXPECT_THROW(read(columns + "g,copy,auto,auto,1,60,,2\n"), Error);
+}
+
 TEST(SweepFiles, SayWhatWasMeasuredTogether) {
     const std::string columns =
         "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j,energy_sd_j,block,block_energy_j,"

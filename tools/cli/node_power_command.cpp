@@ -13,8 +13,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,7 @@ using kdvfs::Watts;
 struct MeasuredGpu {
     std::string name;
     train::GpuIteration iteration;
+    std::string host{};
 };
 
 [[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...) {
@@ -99,10 +102,51 @@ std::vector<MeasuredGpu> read_gpus(const std::vector<std::string>& files) {
                 gpus.push_back(measured_gpu(device["report"], file));
                 const std::string rank = process["rank"].get<std::string>();
                 if (!rank.empty()) gpus.back().name += ", rank " + rank;
+                gpus.back().host = process.value("host", "");
             }
         }
     }
     return gpus;
+}
+
+/// Of several nodes under one cap: what each gives or takes, and what moving watts within the nodes
+/// alone would give. Empty for one node.
+/// @param found for all GPUs
+std::string rack_text(const std::vector<MeasuredGpu>& gpus,
+                      const std::vector<train::GpuIteration>& iterations,
+                      const std::vector<kdvfs::PowerRange>& ranges,
+                      const train::NodeForecast& found) {
+    std::map<std::string, std::vector<std::size_t>> nodes;
+    for (std::size_t i = 0; i < gpus.size(); ++i) nodes[gpus[i].host].push_back(i);
+    if (nodes.size() < 2) return "";
+    std::string text;
+    Seconds longest{0};
+    Seconds apart{0};  // of all nodes, each with its own watts
+    for (const auto& [host, members] : nodes) {
+        std::vector<train::GpuIteration> own;
+        std::vector<kdvfs::PowerRange> own_ranges;
+        double drawn = 0;  // W
+        double speed = 0;
+        double power = 0;
+        Seconds slowest{0};
+        for (const std::size_t i : members) {
+            own.push_back(iterations[i]);
+            own.back().waited = Seconds{0};
+            own_ranges.push_back(ranges[i]);
+            drawn += iterations[i].power.count;
+            speed += found.speed[i].count;
+            power += found.power[i].count;
+            slowest = std::max(slowest, iterations[i].compute);
+        }
+        longest = std::max(longest, slowest);
+        apart = std::max(apart, slowest / (1 + train::forecast_node(own, own_ranges).faster));
+        text += text_of("node %s: %zu GPUs, %.1f W; %.1f W for speed, %.1f W for power\n",
+                        host.c_str(), members.size(), drawn, speed, power);
+    }
+    Seconds waited = iterations.front().waited;
+    for (const auto& each : iterations) waited = std::min(waited, each.waited);
+    return text + text_of("watts moved within each node alone: %+.2f %% speed\n",
+                          100 * std::max(0.0, (longest + waited) / (apart + waited) - 1));
 }
 
 }  // namespace
@@ -110,14 +154,14 @@ std::vector<MeasuredGpu> read_gpus(const std::vector<std::string>& files) {
 void NodePowerCommand::add_to(CLI::App& app) {
     auto command = std::make_shared<NodePowerCommand>();
     CLI::App* sub = app.add_subcommand(
-        "node-power", "Say what moving watts between the GPUs of a node would give");
+        "node-power", "Say what moving watts between the GPUs of a node or rack would give");
     sub->footer(
-        "The GPUs of a node wait once an iteration for the slowest, which is often the hottest.\n"
+        "The GPUs of a job wait once an iteration for the slowest, which is often the hottest.\n"
         "From reports of their ranks this predicts what power limits that differ would give, and\n"
-        "sets nothing; kernels of NCCL and RCCL count as waiting. Programs move watts by\n"
-        "train::NodePowerGuard.");
+        "sets nothing; kernels of NCCL and RCCL count as waiting. Reports of several nodes count\n"
+        "as those of a rack under one cap. Programs move watts by train::NodePowerGuard.");
     sub->add_option("reports", command->reports,
-                    "Reports of the node's ranks that kdvfs run wrote as .json");
+                    "Reports of all ranks that kdvfs run wrote as .json");
     sub->add_option("--device", command->device, "sim:NAME, instead of reports");
     sub->add_option("--gpus", command->gpus, "With --device: GPUs of the node")
         ->check(CLI::Range(2, 64))
@@ -183,6 +227,7 @@ std::string NodePowerCommand::forecast() const {
                     each.power.count, found.speed[i].count, found.power[i].count,
                     i == found.slowest ? "  the slowest" : "");
     }
+    text += rack_text(measured, each_once, ranges, found);
     text += text_of(
         "watts moved: %+.2f %% speed at the same watts, or %+.2f %% watts at the same "
         "speed\n",

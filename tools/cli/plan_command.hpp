@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -156,6 +157,7 @@ struct PlanCommand {
         const LaunchSequence launches = std::move(rank_profile->sequence);
         const auto iterations = std::move(rank_profile->trace);
         const Profile& measured = rank_profile->profile;
+        check_limit(measured);
         const bool in_order = !launches.launches.empty() || !iterations.iterations.empty();
         // Segments need clocks that all launches can run at, of whatever energy.
         const CostTable table = !predict.empty()
@@ -275,6 +277,23 @@ private:
         return (with_bounds ? bounds_text(table, chosen, by) : "") + to_text_table(plans, by);
     }
 
+    /// Rows at the power limit depend on what ran beside them, and do not add up to another mix.
+    void check_limit(const kdvfs::tune::Profile& measured) const {
+        const kdvfs::tune::KernelProfile* kernel = measured.find_at_limit();
+        if (kernel == nullptr) return;
+        const std::string name = to_string(kernel->key);
+        if (power_limit > 0)
+            throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                               {"plan at the power limit", profile,
+                                name + " was measured at the limit: what it costs free of it is "
+                                       "not known",
+                                "measure it in bursts of some milliseconds, with rests between"}};
+        std::fprintf(stderr,
+                     "kdvfs: %s was measured at the power limit: a plan that draws less there may "
+                     "be faster than promised; --power-limit plans with that\n",
+                     name.c_str());
+    }
+
     /// Where kernels have clocks of their own, someone must switch between them.
     static void warn_of_latency(const kdvfs::tune::Plan& plan) {
         for (const kdvfs::tune::PlannedKernel& kernel : plan.kernels) {
@@ -311,8 +330,9 @@ private:
         using namespace kdvfs::tune;
         const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
         SegmentPlan plan =
-            power_limit > 0       ? planned_at_limit(table, recorded, costs, chosen)
-            : !idle_power.empty() ? planned_with_gaps(table, recorded, costs, chosen)
+            power_limit > 0          ? planned_at_limit(table, recorded, costs, chosen)
+            : !recorded.runs.empty() ? planned_for_streams(table, recorded, costs, chosen)
+            : !idle_power.empty()    ? planned_with_gaps(table, recorded, costs, chosen)
             : trace.empty()
                 ? plan_program(table, recorded, iterations, costs, chosen)
                 : plan_segments(table, launch_indices(table, recorded.launches), costs, chosen);
@@ -352,6 +372,19 @@ private:
                          "plan without --power-limit\n",
                          plan.found_power.count, power_limit);
         return plan.segments;
+    }
+
+    [[nodiscard]] kdvfs::tune::SegmentPlan planned_for_streams(
+        const kdvfs::tune::CostTable& table, const kdvfs::tune::LaunchSequence& recorded,
+        const kdvfs::tune::SwitchCosts& costs, const kdvfs::tune::Objective& chosen) const {
+        if (!slow_trace.empty())
+            reject("--slow-trace", slow_trace, "launches with start_s are planned without it");
+        std::function<kdvfs::Watts(kdvfs::ClockPoint)> idle;
+        if (!idle_power.empty()) {
+            Input input{idle_power};
+            idle = kdvfs::tune::read_idle_power(input.stream(), input.name());
+        }
+        return plan_segments(table, stream_launches(table, recorded), costs, chosen, idle);
     }
 
     [[nodiscard]] kdvfs::tune::SegmentPlan planned_with_gaps(

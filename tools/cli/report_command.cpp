@@ -124,7 +124,7 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
         page.charts.push_back(std::move(chart));
     if (table) page.charts.push_back(bounds_chart(*table));
     if (table) page.charts.push_back(waste_chart(*table));
-    if (!iteration.empty()) page.charts.push_back(iteration_chart(iteration));
+    if (!iteration.empty()) page.charts.push_back(iteration_chart(iteration, *inputs.segments));
     if (plans.chosen.kernels.empty()) return;  // segments alone
     page.charts.push_back(savings_chart(
         kernel_savings(plans.chosen, table ? &*table : nullptr, noise ? &*noise : nullptr),

@@ -108,6 +108,10 @@ inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
         << to_string(totals.kernels) << ", idle " << to_string(totals.idle) << " ("
         << number("%.6g s", totals.idle_time.count()) << "), unexplained "
         << joules(totals.unexplained) << '\n';
+    if (totals.rests.size() > 1)
+        for (const ClockRest& rest : totals.rests)
+            out << "idle at " << to_string(rest.clock) << ": "
+                << number("%.6g s", rest.time.count()) << ", " << to_string(rest.energy) << '\n';
     if (totals.outside.count != 0) out << "not metered: " << joules(totals.outside) << '\n';
     if (const auto& reference = totals.reference) {
         out << "reference " << reference->name << ": " << joules(reference->joules) << " over "

@@ -110,6 +110,7 @@ struct MeterRecord {
     std::vector<std::pair<std::uint32_t, KernelId>> places;  ///< from 1 on: parent, enclosing scope
     std::vector<RepeatedPower> repeated;
     std::uint64_t dropped = 0;
+    Watts power_limit{};  ///< the highest that held; 0: unknown
 
     void add(const MeteredRun& run) { add(runs, run); }
     void add(const KernelInterval& end) { add(ends, end); }

@@ -90,6 +90,9 @@ struct ProfileRow {
     bool is_baseline = false;
     Joules energy_sd{};    ///< standard deviation of what the energy may be off; 0 where not known
     ProfileBlock block{};  ///< that the row is of; 0 where it was measured by itself
+    Megahertz held = auto_clock;  ///< mean core clock by cycles; 0: not counted
+    /// The power limit may have held the board back: the cost depends on what ran beside it.
+    bool at_limit = false;
 };
 
 /// What is wrong with a row by itself, as a clause ("time is negative"); nothing if it is sound.
@@ -101,7 +104,9 @@ struct ProfileSample {
     std::uint32_t index = 0;
     std::uint32_t block = 0;  ///< id; 0 where it was measured by itself
     Cost cost;
-    Joules energy_sd{};  ///< as of its row
+    Joules energy_sd{};           ///< as of its row
+    Megahertz held = auto_clock;  ///< likewise
+    bool at_limit = false;        ///< likewise
 
     /// Whether the energy is known to better than its half: less than that, and the counter could
     /// not tell it from what ran beside it.
@@ -197,6 +202,9 @@ public:
     /// The first kernel that was not measured at the baseline; null if there is none.
     [[nodiscard]] const KernelProfile* find_without_baseline() const;
 
+    /// The first kernel of which a sample was measured at the power limit; null if there is none.
+    [[nodiscard]] const KernelProfile* find_at_limit() const;
+
 private:
     /// Rows mostly come kernel by kernel, or point by point in the same order again.
     [[nodiscard]] std::size_t find_kernel(const KernelKey& key) const;
@@ -221,11 +229,12 @@ private:
 
 // Sweep files:
 // `gpu,kernel,core_mhz,mem_mhz,time_s,energy_j[,energy_sd_j][,variant][,group][,power_w]`
-// `[,is_baseline][,count][,sample][,block][,block_energy_j][,block_energy_sd_j]`, columns in any
-// order, unknown ones ignored. Time and energy are per launch; `energy_sd_j` is the standard
-// deviation of what the energy may be off, 0 or empty where it is not known; -1 or "auto" is the
-// board's own clock; without a variant a kernel is written as `to_string(KernelKey)` does. Rows of
-// one `block` were measured together (`ProfileBlock`); 0 or empty: by themselves.
+// `[,is_baseline][,count][,sample][,block][,block_energy_j][,block_energy_sd_j][,held_mhz]`
+// `[,at_limit]`, columns in any order, unknown ones ignored. Time and energy are per launch;
+// `energy_sd_j` is the standard deviation of what the energy may be off, 0 or empty where it is not
+// known; -1 or "auto" is the board's own clock; without a variant a kernel is written as
+// `to_string(KernelKey)` does. Rows of one `block` were measured together (`ProfileBlock`); 0 or
+// empty: by themselves.
 
 /// Reads a sweep file. Errors call the input `name`.
 /// @throws Error (invalid_input) naming file and line, for anything that is not a sound profile
@@ -238,7 +247,7 @@ KDVFS_INLINE Profile read_profile(const std::filesystem::path& path);
 /// The header line of the sweep files that kdvfs writes.
 inline constexpr std::string_view sweep_header =
     "gpu,kernel,variant,group,core_mhz,mem_mhz,time_s,energy_j,is_baseline,count,sample,"
-    "energy_sd_j,block,block_energy_j,block_energy_sd_j\n";
+    "energy_sd_j,block,block_energy_j,block_energy_sd_j,held_mhz,at_limit\n";
 
 /// One measurement as a line of a sweep file, so that sweeps can append as they go.
 KDVFS_INLINE std::string to_csv_line(const std::string& gpu, const ProfileRow& row);
@@ -291,11 +300,18 @@ struct LaunchSequence {
     std::vector<KernelKey> launches;
     std::vector<Seconds> gaps;               ///< one for each, or none
     std::vector<std::uint32_t> depths = {};  ///< likewise: how many of the scopes are around it
+    /// Of launches on several streams: where and when each ran, since the iteration began.
+    struct Run {
+        std::uint32_t stream = 0;
+        Seconds start{0};
+        Seconds end{0};
+    };
+    std::vector<Run> runs = {};  ///< one for each, or none
 };
 
-// Sequence files: the launches of an iteration in order (`kernel[,variant][,gap_s][,depth]`, a line
-// each; the gap is the time before the launch in which the stream ran none, the depth says how many
-// of the sequence's scopes are around it).
+// Sequence files: the launches of an iteration in order (`kernel[,variant][,gap_s][,depth]`
+// `[,stream,start_s,end_s]`, a line each; the gap is the time before the launch in which the stream
+// ran none, the depth says how many of the sequence's scopes are around it).
 
 /// @throws Error (invalid_input) naming file and line
 KDVFS_INLINE LaunchSequence read_launches(std::istream& input, const std::string& name);

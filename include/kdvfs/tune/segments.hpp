@@ -151,6 +151,35 @@ KDVFS_INLINE SegmentPlan plan_segments(const CostTable& table, const ProgramLaun
                                        const SwitchCosts& costs, const Objective& objective,
                                        const GapModel& gaps, const SegmentOptions& options = {});
 
+// Work on several streams.
+
+/// A launch of an iteration as it ran at the baseline clocks.
+struct StreamLaunch {
+    std::size_t kernel = 0;  ///< index into the table's kernels
+    std::uint32_t stream = 0;
+    Seconds start{0};  ///< since the iteration began
+    Seconds end{0};
+};
+
+/// The launches of a recording with times, as `plan_segments` wants them.
+/// @throws Error (invalid_input) for launches without times or kernels that the table does not have
+KDVFS_INLINE std::vector<StreamLaunch> stream_launches(const CostTable& table,
+                                                       const LaunchSequence& recorded);
+
+/// Plans clocks for an iteration whose launches overlap. All streams of a GPU share its clock, so
+/// clocks change where nothing runs; in between, the time is that of the critical path. Work that
+/// others wait out may be slower for nothing. Launches keep the order that they were recorded in,
+/// across streams, too; how much they slow each other down is taken as recorded.
+/// @param launches   ascending by `start`
+/// @param idle_power by clock, of the time in which nothing runs; empty: it counts no energy
+/// @returns a plan over the launches of the stream that has the most work
+/// @throws Error (invalid_input) for launches that are out of order or overlap on one stream
+KDVFS_INLINE SegmentPlan plan_segments(const CostTable& table,
+                                       std::span<const StreamLaunch> launches,
+                                       const SwitchCosts& costs, const Objective& objective,
+                                       const std::function<Watts(ClockPoint)>& idle_power,
+                                       const SegmentOptions& options = {});
+
 /// What a launch costs at core clocks that it was not measured at, from two or more that it was:
 /// its time by a law of host and GPU time, its energy what the board draws without work in that
 /// time, and the rest, which is interpolated between the clocks that are known.

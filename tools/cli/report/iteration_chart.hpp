@@ -8,6 +8,7 @@
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <tools/cli/report/chart_parts.hpp>
+#include <tools/cli/report/swing_table.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -25,6 +26,8 @@ struct SegmentsInput {
     kdvfs::PlannedSequence sequence{};  ///< no launches where the file has none
     /// The launch in which each clock arrives, ascending; the last one holds at the begin.
     std::vector<std::pair<std::size_t, kdvfs::ClockPoint>> arrivals{};
+    /// What the plan expects of stretches that begin in a gap, by their clock.
+    std::map<kdvfs::ClockPoint, kdvfs::tune::Cost> rests{};
 };
 
 /// @throws Error (invalid_input) naming file and field
@@ -40,6 +43,10 @@ inline SegmentsInput segments_input(const std::string& text, const nlohmann::jso
         input.arrivals.emplace_back(
             fields.integer("arrives_in", 0),
             kdvfs::ClockPoint{fields.clock("core_mhz"), fields.clock("mem_mhz")});
+        if (fields.has("after_s"))
+            input.rests[input.arrivals.back().second] +=
+                {kdvfs::Seconds{fields.number("time_s", 0)},
+                 kdvfs::Joules{fields.number("energy_j", 0)}};
     }
     std::stable_sort(input.arrivals.begin(), input.arrivals.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -218,7 +225,8 @@ inline Json clock_panel(const std::vector<LaunchStretch>& iteration, const Json&
 
 /// One iteration, launch by launch: the power as found and by the plan, and the plan's clocks.
 /// @pre `iteration` is not empty
-inline Chart iteration_chart(const std::vector<LaunchStretch>& iteration) {
+inline Chart iteration_chart(const std::vector<LaunchStretch>& iteration,
+                             const SegmentsInput& plan) {
     using namespace iteration_parts;
     const std::vector<std::string> named = named_kernels(iteration);
     kdvfs::tune::Cost found;
@@ -250,6 +258,10 @@ inline Chart iteration_chart(const std::vector<LaunchStretch>& iteration) {
     if (iteration.size() > most_stretches)
         caption += " Drawn is the begin of the iteration: " + std::to_string(most_stretches) +
                    " changes of kernel or clock out of " + std::to_string(iteration.size()) + '.';
+    for (const auto& [clock, cost] : plan.rests)
+        caption += " Beginning in gaps, at " + to_string(clock) + ": " +
+                   fixed_text(1e3 * cost.time.count()) + " ms and " +
+                   fixed_text(cost.energy.count, 2) + " J, not drawn.";
     return {"iteration", "One iteration by the plan", caption, spec};
 }
 

@@ -201,6 +201,7 @@ public:
         for (std::uint32_t i = 0; i < kinds_->kernels().size(); ++i) {
             record_->kernels.push_back(kinds_->kernels().key(KernelId{i}));
         }
+        record_->power_limit = {power_limit_.load(std::memory_order_relaxed)};
         return std::exchange(*record_, {});
     }
 

@@ -457,6 +457,7 @@ inline EnergyTotals Attributing::totals() const {
     totals.counter = totals.unexplained = sums_->counter;
     totals.outside = sums_->outside;
     totals.counted_time = sums_->counted_time;
+    totals.rests = sums_->rests;
     const std::vector<double> idle_seconds = sums_->idle_seconds();
     totals.idle_time = Seconds{std::accumulate(idle_seconds.begin(), idle_seconds.end(), 0.0)};
     if (!estimate_) return totals;

@@ -11,6 +11,7 @@
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
+#include <kdvfs/detail/measure/rest_clocks.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/detail/measure/sensor_finding.hpp>
@@ -227,7 +228,7 @@ private:
     }
     void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
              std::optional<RunPart> part);
-    void idle(Seconds time, bool in_row) {
+    void idle(Seconds time, ClockPoint applied, bool in_row) {
         const std::size_t column =
             keeps_samples() ? gaps_.rest(time.count(), in_row, [this] { return add_column(); })
                             : EnergySums::idle_column;
@@ -235,7 +236,9 @@ private:
         if (knows_lateness_) late_.add(EnergySums::idle_column, time.count());
         room_.rest(time.count());
         sample_time(column, time.count());
-        if (in_row) add_time(EnergySums::idle_column, time.count());
+        if (!in_row) return;
+        rest_clocks_.rest(applied, time.count());
+        add_time(EnergySums::idle_column, time.count());
     }
     void scope_ended(KernelId kernel) {
         if (levels_.any()) levels_.end_run(kernel);
@@ -308,6 +311,7 @@ private:
     std::optional<std::size_t> pool_;  // the column of kernels without one
     double ran_seconds_ = 0;           // of all kernels
     RestingPower resting_;
+    RestClocks rest_clocks_;
     RoomOfRuns room_;
     GapColumns gaps_;
     std::vector<RepeatedPower> repeated_;
@@ -432,6 +436,7 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
     }
     const bool rests = row_.size() == 1 && row_.front().column == EnergySums::idle_column;
     resting_.take(joules, time.count(), rests, follows_);
+    rest_clocks_.end_row(joules, time.count(), rests);
     waiting_.push(row_, row_insides_, time.count(), joules, follows_);
     if (late_.on()) {
         late_.end_row(passed_to_ - std::chrono::duration_cast<Duration>(time), passed_to_, joules);
@@ -445,6 +450,7 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
 inline void EnergyAccumulator::break_row(bool impossible) {
     refused_rows_ += impossible ? 1 : 0;
     discard_row();
+    rest_clocks_.break_row();
     follows_ = false;
 }
 
@@ -588,6 +594,7 @@ inline EnergySums EnergyAccumulator::sums() const {
             .room = room_.by_column(),
             .counter = {counter_joules_ * gain_.gain()},
             .outside = {outside_joules_ * gain_.gain()},
+            .rests = rest_clocks_.rests(gain_.gain()),
             .counted_time = Seconds{counted_seconds_},
             .row_count = row_count_,
             .by_power = by_power_,

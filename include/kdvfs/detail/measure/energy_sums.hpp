@@ -100,8 +100,9 @@ struct EnergySums {
     PossiblePower possible{};    ///< by the counter
     std::vector<double> room{};  ///< of each column beyond the limit, as `RoomOfRuns` has it
 
-    Joules counter;           ///< trusted joules of the metered time
-    Joules outside;           ///< trusted joules of the rest
+    Joules counter;  ///< trusted joules of the metered time
+    Joules outside;  ///< trusted joules of the rest
+    std::vector<ClockRest> rests{};
     Seconds counted_time{0};  ///< metered time under trusted samples
 
     std::uint64_t row_count = 0;        ///< metered counter intervals that were fitted

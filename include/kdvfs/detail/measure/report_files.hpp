@@ -192,7 +192,16 @@ inline void put(std::ostream& out, const EnergyTotals& totals) {
         << kdvfs::detail::json_number(totals.unexplained_half_width.count)
         << R"(,"counted_time_s":)" << kdvfs::detail::json_number(totals.counted_time.count())
         << R"(,"idle_time_s":)" << kdvfs::detail::json_number(totals.idle_time.count())
-        << R"(,"outside_j":)" << kdvfs::detail::json_number(totals.outside.count)
+        << R"(,"rests":[)";
+    for (std::size_t i = 0; i < totals.rests.size(); ++i) {
+        const ClockRest& rest = totals.rests[i];
+        out << (i > 0 ? "," : "") << R"({"clock":)";
+        put(out, rest.clock);
+        out << R"(,"time_s":)" << kdvfs::detail::json_number(rest.time.count()) << R"(,"energy":)";
+        put(out, rest.energy);
+        out << '}';
+    }
+    out << R"(],"outside_j":)" << kdvfs::detail::json_number(totals.outside.count)
         << R"(,"reference":)";
     if (!totals.reference) {
         out << "null}";

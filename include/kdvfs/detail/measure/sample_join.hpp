@@ -51,8 +51,8 @@ enum class IterationMark { begins, ends, spoilt };
 ///   or not;
 /// - `run(kernel, applied, place, share, in_row, part)`: for this long a kernel ran, in the row
 ///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
-///   in which part of the run, nothing where it is not walked in parts; `idle(time, in_row)`: for
-///   this long none did;
+///   in which part of the run, nothing where it is not walked in parts; `idle(time, applied,
+///   in_row)`: for this long none did;
 /// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
@@ -260,7 +260,7 @@ void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
     sink.passes(walked_to_, to, metered_ && last_);
     if (running_.empty()) {
-        if (last_) sink.idle(Seconds{to - walked_to_}, in_row);
+        if (last_) sink.idle(Seconds{to - walked_to_}, applied_, in_row);
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
         for (const Run& run : running_) {

@@ -134,6 +134,14 @@ KDVFS_INLINE const KernelProfile* Profile::find_without_baseline() const {
     return nullptr;
 }
 
+KDVFS_INLINE const KernelProfile* Profile::find_at_limit() const {
+    for (const KernelProfile& kernel : kernels_)
+        for (const ProfilePoint& point : kernel.points)
+            for (const ProfileSample& sample : point.samples)
+                if (sample.at_limit) return &kernel;
+    return nullptr;
+}
+
 KDVFS_INLINE std::size_t Profile::find_kernel(const KernelKey& key) const {
     for (const std::size_t likely : {last_kernel_, last_kernel_ + 1})
         if (likely < kernels_.size() && kernels_[likely].key == key) return likely;
@@ -179,7 +187,8 @@ KDVFS_INLINE std::optional<std::string> Profile::find_other_block(const ProfileR
 
 KDVFS_INLINE void Profile::add_sample(KernelProfile& kernel, std::size_t point,
                                       const ProfileRow& row) {
-    const ProfileSample sample{row.sample, row.block.id, row.cost, row.energy_sd};
+    const ProfileSample sample{row.sample,    row.block.id, row.cost,
+                               row.energy_sd, row.held,     row.at_limit};
     if (point == kernel.points.size())
         kernel.points.push_back({row.clock, ProfileSamples{sample}});
     else

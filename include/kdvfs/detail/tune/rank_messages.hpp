@@ -169,6 +169,7 @@ inline std::string to_message(const RankBlock& block) {
                 kdvfs::detail::to_text(row.energy_sd.count) + ' ' + std::to_string(row.count) +
                 ' ' + kdvfs::detail::to_text(row.block.energy.count) + ' ' +
                 kdvfs::detail::to_text(row.block.energy_sd.count) + ' ' +
+                std::to_string(row.held.count) + (row.at_limit ? " 1 " : " 0 ") +
                 std::to_string(row.key.variant.index) + ' ' + row.key.name + '\n';
     return text;
 }
@@ -192,6 +193,8 @@ inline RankBlock read_block(MessageReader& words) {
         row.block.energy = {line.number<double>()};
         row.block.energy_sd = {line.number<double>()};
         row.block.id = row.block.energy.count > 0 ? 1 : 0;
+        row.held = {line.number<std::uint32_t>()};
+        row.at_limit = line.number<std::uint32_t>() != 0;
         row.key.variant.index = line.number<std::uint32_t>();
         row.key.name = std::string{line.rest()};
         if (find_fault(row)) words.fail();

@@ -367,3 +367,4 @@ KDVFS_INLINE SegmentPlan plan_segments(const CostTable& table, const ProgramLaun
 // The rest of what tune/segments.hpp declares; it stands on the above.
 #include <kdvfs/detail/tune/gaps.hpp>
 #include <kdvfs/detail/tune/spare_time.hpp>
+#include <kdvfs/detail/tune/streams.hpp>

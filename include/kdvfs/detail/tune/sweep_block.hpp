@@ -40,6 +40,8 @@ struct BlockKernel {
     Cost launch;
     Joules energy_sd;   ///< of the launch's energy: as much as itself where nothing tells it
     Joules attributed;  ///< the launch's energy without a bound below: what adds up to the block's
+    Megahertz held = auto_clock;  ///< mean, by cycles; 0: not counted
+    bool at_limit = false;        ///< the power limit may have held the board back
 };
 
 /// What a block turned out to be.
@@ -79,9 +81,10 @@ public:
     [[nodiscard]] bool is_complete() const { return scopes_ > 0 && scopes_ == block_.scopes; }
 
     /// @param samples the counter's, over the block and beyond its end
+    /// @param limit   of the board's power; 0: unknown
     /// @returns nothing if the samples cannot tell any energy
     [[nodiscard]] std::optional<MeasuredBlock> attribute(
-        std::span<const measure::EnergySample> samples) const {
+        std::span<const measure::EnergySample> samples, Watts limit = {}) const {
         const measure::EnergySums sums = this->sums(samples);
         if (sums.counted_time <= Seconds{0}) return std::nullopt;
         MeasuredBlock measured{
@@ -101,11 +104,14 @@ public:
             const double per_launch = 1 / static_cast<double>(tally.launches);
             const KernelPower power = power_of(kernel, sums, attributing);
             const Seconds share = tally.share * per_launch;
-            measured.kernels.push_back({kernel,
-                                        tally.launches,
-                                        {tally.time * per_launch, power.mean * share},
-                                        power.deviation * share,
-                                        power.attributed * share});
+            measured.kernels.push_back(
+                {kernel,
+                 tally.launches,
+                 {tally.time * per_launch, power.mean * share},
+                 power.deviation * share,
+                 power.attributed * share,
+                 tally.held(),
+                 limit.count > 0 && std::max(power.mean, measured.power) > limit * limited_above});
             units.push_back(sums.seconds_of(kernel));
             const double seen = std::accumulate(units.back().begin(), units.back().end(), 0.0);
             for (double& seconds : units.back()) seconds *= seen > 0 ? share.count() / seen : 0;
@@ -122,10 +128,22 @@ private:
     /// of its limit, an H100 too): keeps what the counter cannot tell from becoming free of charge.
     static constexpr double least_power = 0.1;
 
+    /// A kernel or a block that draws more than this part of the limit is at it: recorded boards
+    /// keep their mean within 3 % of the limit that holds them.
+    static constexpr double limited_above = 0.97;
+
     struct Tally {
         std::uint64_t launches = 0;
         Seconds time{0};
         Seconds share{0};  ///< of the device: of n kernels at once, each has 1/n
+        std::uint64_t cycles = 0;
+        Duration counted{};  ///< of the intervals whose cycles are counted
+
+        [[nodiscard]] Megahertz held() const {
+            if (counted <= Duration{}) return auto_clock;
+            return {static_cast<std::uint32_t>(1e3 * static_cast<double>(cycles) /
+                                               static_cast<double>(counted.count()))};
+        }
     };
 
     /// Hands out the time of kernels that overlap.
@@ -137,7 +155,7 @@ private:
                  std::optional<measure::RunPart>) const {
             tallies[kernel].share += share;
         }
-        void idle(Seconds, bool) const {}
+        void idle(Seconds, ClockPoint, bool) const {}
         void scope_ended(KernelId) const {}
         void mark_iteration(measure::IterationMark) const {}
         void end_row(double, Seconds, bool) const {}
@@ -166,6 +184,10 @@ private:
             Tally& tally = found[interval.kernel];
             tally.launches += interval.ends_scope ? 1 : 0;
             tally.time += interval.end - interval.start;
+            if (interval.core_cycles > 0) {
+                tally.cycles += interval.core_cycles;
+                tally.counted += interval.end - interval.start;
+            }
             join.add(interval, shares);
         }
         join.advance(to_, shares);
@@ -217,6 +239,7 @@ public:
             });
             if (block != open_.end()) block->add(run.interval);
         }
+        limit_ = record.power_limit;
         note_period(record.samples);
         samples_.insert(samples_.end(), record.samples.begin(), record.samples.end());
         clocks_.insert(clocks_.end(), record.clocks.begin(), record.clocks.end());
@@ -227,7 +250,8 @@ public:
         std::vector<MeasuredBlock> measured;
         while (!open_.empty() && is_over(open_.front())) {
             const BlockRecord& block = open_.front();
-            auto attributed = holds_its_clock(block) ? block.attribute(samples_) : std::nullopt;
+            auto attributed =
+                holds_its_clock(block) ? block.attribute(samples_, limit_) : std::nullopt;
             if (attributed)
                 measured.push_back(*std::move(attributed));
             else
@@ -286,6 +310,7 @@ private:
     std::vector<measure::ClockChange> clocks_;
     std::vector<SweepBlock> dropped_;
     Duration sample_period_{0};
+    Watts limit_{};
 };
 
 }  // namespace kdvfs::inline v0_3::tune

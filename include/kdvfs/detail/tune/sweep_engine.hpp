@@ -605,6 +605,8 @@ private:
                        options_.group_of ? options_.group_of(key) : std::string{},
                        static_cast<std::uint32_t>(std::max(1.0, std::round(launches)))};
         row.energy_sd = kernel.energy_sd;
+        row.held = kernel.held;
+        row.at_limit = kernel.at_limit;
         for (const KernelProfile& known : profile().kernels()) {
             if (known.key != key) continue;
             row.count = known.count;

@@ -66,6 +66,8 @@ public:
         block = find("block");
         block_energy = find("block_energy_j");
         block_energy_sd = find("block_energy_sd_j");
+        held = find("held_mhz");
+        at_limit = find("at_limit");
     }
 
     [[nodiscard]] std::size_t width() const { return width_; }
@@ -76,7 +78,7 @@ public:
     }
 
     std::size_t gpu, kernel, variant, group, core, memory, time, energy, energy_sd, count, sample,
-        is_baseline, block, block_energy, block_energy_sd;
+        is_baseline, block, block_energy, block_energy_sd, held, at_limit;
 
 private:
     std::size_t width_;
@@ -100,6 +102,8 @@ inline void parse_row(const Fields& fields, const SweepColumns& columns,
     row.count = parse_optional(get(columns.count), 1, "count", reader);
     row.sample = parse_optional(get(columns.sample), 0, "sample", reader);
     row.is_baseline = parse_flag(get(columns.is_baseline), "is_baseline", reader);
+    row.held = {parse_optional(get(columns.held), 0, "held_mhz", reader)};
+    row.at_limit = parse_flag(get(columns.at_limit), "at_limit", reader);
 }
 
 /// What a sweep file holds, complete or not.
@@ -159,7 +163,7 @@ KDVFS_INLINE Profile read_profile(const std::filesystem::path& path) {
 }
 
 KDVFS_INLINE std::string to_csv_line(const std::string& gpu, const ProfileRow& row) {
-    const std::array<std::string, 15> fields{kdvfs::detail::csv_field(gpu),
+    const std::array<std::string, 17> fields{kdvfs::detail::csv_field(gpu),
                                              kdvfs::detail::csv_field(row.key.name),
                                              std::to_string(row.key.variant.index),
                                              kdvfs::detail::csv_field(row.group),
@@ -173,7 +177,9 @@ KDVFS_INLINE std::string to_csv_line(const std::string& gpu, const ProfileRow& r
                                              kdvfs::detail::to_text(row.energy_sd.count),
                                              std::to_string(row.block.id),
                                              kdvfs::detail::to_text(row.block.energy.count),
-                                             kdvfs::detail::to_text(row.block.energy_sd.count)};
+                                             kdvfs::detail::to_text(row.block.energy_sd.count),
+                                             std::to_string(row.held.count),
+                                             row.at_limit ? "1" : "0"};
     std::string line;
     for (const std::string& field : fields) line += field + ',';
     line.back() = '\n';
@@ -185,10 +191,11 @@ KDVFS_INLINE std::string to_csv(const Profile& profile) {
     for (const KernelProfile& kernel : profile.kernels()) {
         for (const ProfilePoint& point : kernel.points) {
             for (const auto& sample : point.samples) {
-                text += to_csv_line(profile.gpu(),
-                                    {kernel.key, point.clock, sample.cost, kernel.group,
-                                     kernel.count, sample.index, point.clock == profile.baseline(),
-                                     sample.energy_sd, profile.block_of(sample)});
+                text +=
+                    to_csv_line(profile.gpu(),
+                                {kernel.key, point.clock, sample.cost, kernel.group, kernel.count,
+                                 sample.index, point.clock == profile.baseline(), sample.energy_sd,
+                                 profile.block_of(sample), sample.held, sample.at_limit});
             }
         }
     }
@@ -278,6 +285,13 @@ KDVFS_INLINE LaunchSequence read_launches(std::istream& input, const std::string
         if (!is_kernel_name(sequence.launches.back().name)) reader.fail("this is no kernel name");
         if (columns.has("gap_s"))
             sequence.gaps.push_back(detail::parse_delay(columns, "gap_s", reader));
+        if (columns.has("start_s"))
+            sequence.runs.push_back(
+                {columns.has("stream")
+                     ? detail::parse_field<std::uint32_t>(columns.get("stream"), "stream", reader)
+                     : 0,
+                 detail::parse_delay(columns, "start_s", reader),
+                 detail::parse_delay(columns, "end_s", reader)});
         if (!columns.has("depth")) continue;
         const auto depth =
             detail::parse_field<std::uint32_t>(columns.get("depth"), "depth", reader);
