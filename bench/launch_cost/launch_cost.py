@@ -4,6 +4,8 @@
 
 usage: launch_cost.py KDVFS LAUNCH_COST EMPTY_TOOL CUPTI NVML [--seconds S] [--rounds N] [--kinds K,K...]
 
+KDVFS_ATTACH names another attach library than the one beside KDVFS: that of the preset `test` is built at -Og.
+
 On doubles of CUDA's driver, CUPTI and NVML. Each round runs the program alone, with the empty tool and
 attached to, in random order; medians over the rounds are printed. The first launch, which opens the GPU, is
 beside the other figures.
