@@ -233,11 +233,11 @@ TEST(SweepFiles, SayWhatWasMeasuredAtThePowerLimit) {
     ASSERT_NE(profile.find_at_limit(), nullptr);
     EXPECT_EQ(profile.find_at_limit()->key.name, "gemm");
     const Profile again = read(to_csv(profile));
-    const auto& points = again.kernels()[1].points;
-    EXPECT_EQ(points[0].samples[0].held, Megahertz{1410});
-    EXPECT_TRUE(points[0].samples[0].at_limit);
-    EXPECT_EQ(points[1].samples[0].held, Megahertz{899});
-    EXPECT_FALSE(points[1].samples[0].at_limit);
+    const auto& rows = again.kernels()[1].points;
+    EXPECT_EQ(rows[0].samples[0].held, Megahertz{1410});
+    EXPECT_TRUE(rows[0].samples[0].at_limit);
+    EXPECT_EQ(rows[1].samples[0].held, Megahertz{899});
+    EXPECT_FALSE(rows[1].samples[0].at_limit);
     EXPECT_EQ(again.kernels()[0].points[0].samples[0].held, auto_clock);
     EXPECT_EQ(read(columns + "g,copy,auto,auto,1,60,,\n").find_at_limit(), nullptr);
     EXPECT_THROW(read(columns + "g,copy,auto,auto,1,60,,2\n"), Error);

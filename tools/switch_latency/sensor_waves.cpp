@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
     try {
         return run(parse(argc, argv));
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "\nsensor_waves: %s\n", error.what());
+        std::fprintf(stderr, "\nsensor-waves: %s\n", error.what());
         return 2;
     }
 }

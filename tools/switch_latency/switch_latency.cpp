@@ -207,7 +207,7 @@ int main(int argc, char** argv) {
     try {
         return run(parse(argc, argv));
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "\nswitch_latency: %s\n", error.what());
+        std::fprintf(stderr, "\nswitch-latency: %s\n", error.what());
         return 2;
     }
 }

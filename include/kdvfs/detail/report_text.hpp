@@ -108,7 +108,8 @@ inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
         << to_string(totals.kernels) << ", idle " << to_string(totals.idle) << " ("
         << number("%.6g s", totals.idle_time.count()) << "), unexplained "
         << joules(totals.unexplained) << '\n';
-    if (totals.rests.size() > 1)
+    // The microseconds between two kernels are no gap that a clock matters in.
+    if (totals.rests.size() > 1 && totals.idle_time.count() > 1e-3 * totals.counted_time.count())
         for (const ClockRest& rest : totals.rests)
             out << "idle at " << to_string(rest.clock) << ": "
                 << number("%.6g s", rest.time.count()) << ", " << to_string(rest.energy) << '\n';
