@@ -31,6 +31,8 @@ mark_as_advanced(KDVFS_GXX KDVFS_CLANGXX)
 set(kdvfs_compilers ${KDVFS_GXX} ${KDVFS_CLANGXX})
 list(FILTER kdvfs_compilers EXCLUDE REGEX NOTFOUND)
 
+set(KDVFS_TOOLS_OPTIONS "" CACHE STRING
+    "Compiler options of the programs that are installed: a quick build gives them their own -O2")
 # CI has little time: benchmarks that no test runs, and headers alone but those at the top.
 option(KDVFS_SHORT_BUILD "Leave what only the soak needs to the target soak_programs")
 option(KDVFS_LINK_COMPILED "Let tests, examples and tools link the compiled form")

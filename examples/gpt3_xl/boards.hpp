@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,18 @@ inline Case predicted(const kdvfs::simulated::Board& board) {
         result.kernels[entry] = kdvfs::simulated::roofline(board, kernel_work[entry]);
     }
     return result;
+}
+
+/// The names that `find_case` knows.
+inline constexpr std::array case_names{"rtx_3080_ti", "mi210", "mi250x",   "mi300x", "mi325x",
+                                       "mi355x",      "a100",  "a100_sxm", "h100"};
+
+/// "rtx_3080_ti, mi210, ... or h100", for messages.
+inline std::string list_of_cases() {
+    std::string list;
+    for (const std::string_view name : case_names)
+        list.append(list.empty() ? "" : name == case_names.back() ? " or " : ", ").append(name);
+    return list;
 }
 
 /// The case of a `--gpu` name; nothing where there is no such preset.

@@ -79,8 +79,7 @@ struct InfoCommand {
     static void run() {
         print_amd();
         print_nvidia();
-        for (const char* preset : {"rtx_3080_ti", "mi210", "mi250x", "mi300x", "mi325x", "mi355x",
-                                   "a100", "a100_sxm", "h100"}) {
+        for (const char* preset : gpt3::case_names) {
             const auto found = gpt3::find_case(preset);
             std::cout << "sim:" << preset << ": ";
             print({found->board.name, "simulated", found->board.architecture, "simulated clocks",

@@ -34,11 +34,9 @@ struct MeasuredGpu {
 inline MeasuredGpu simulated_gpu(const std::string& preset, double noise, std::uint64_t seed) {
     auto found = gpt3::find_case(preset);
     if (!found) {
-        throw kdvfs::Error{
-            kdvfs::Errc::invalid_input,
-            {"open a simulated GPU", preset, "there is no such preset",
-             "take rtx_3080_ti, mi210, mi250x, mi300x, mi325x, mi355x, a100, a100_sxm or "
-             "h100"}};
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"open a simulated GPU", preset, "there is no such preset",
+                            "take " + gpt3::list_of_cases()}};
     }
     MeasuredGpu gpu{"simulated " + found->board.name, {}, found->points, {}, {}};
     for (std::size_t entry = 0; entry < gpt3::kernel_count; ++entry) {

@@ -239,9 +239,7 @@ std::string NodePowerCommand::forecast() const {
 
 std::string NodePowerCommand::simulate() const {
     const auto each = device.starts_with("sim:") ? gpt3::find_case(device.substr(4)) : std::nullopt;
-    if (!each)
-        reject("--device", device,
-               "give sim: and mi210, mi250x, mi300x, mi325x, mi355x, a100, h100 or rtx_3080_ti");
+    if (!each) reject("--device", device, "give sim: and " + gpt3::list_of_cases());
     const double share = parse_percent("--slower", slower, 50);
     std::cerr << each->board.name << ": " << each->board.accuracy << '\n';
     const gpt3::Node node{*each, gpus, share};

@@ -289,7 +289,7 @@ FoundLimit search_simulated(const std::string& preset, Watts step,
     if (!found)
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
                            {"open a simulated GPU", preset, "there is no such preset",
-                            "take rtx_3080_ti, mi210, mi250x, mi300x or h100"}};
+                            "take " + gpt3::list_of_cases()}};
     std::cerr << found->board.name << ": " << found->board.accuracy << '\n';
     const Watts highest = found->board.power_cap;
     SimulatedLimit device{highest, {highest * 0.4, highest}};  // as simulated::Device's
