@@ -165,13 +165,14 @@ public:
         return repetition_->figure();
     }
     /// @param calls of the work; 0: it failed, and nothing is kept
+    /// @param ended when the last call had
     template <class Runtime>
-    void end_repeat(Runtime& runtime, std::uint64_t calls) {
+    void end_repeat(Runtime& runtime, std::uint64_t calls, TimePoint ended) {
         const std::lock_guard lock{mutex_};
-        const TimePoint now = drain(runtime);
+        drain(runtime);
         measure::RepeatedFigure figure = repetition_->figure();
         figure.calls = calls;
-        figure.time = now - repetition_->began();
+        figure.time = ended - repetition_->began();
         if (calls > 0 && figure.power.count > 0) {
             const measure::RepeatedPower power{repetition_->kernel(), repeated_under_, figure};
             accumulator_.add_repeated(power);

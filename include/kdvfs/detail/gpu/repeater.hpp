@@ -56,11 +56,11 @@ public:
         say_begin();
         meter.begin_repeat(parts_.runtime, kind->kernel);
         begins();
-        std::uint64_t calls = 0;
+        Repeats done;
         try {
-            calls = repeat_until_resolved(meter, stream, *kind, work);
+            done = repeat_until_resolved(meter, stream, *kind, work);
         } catch (const std::exception& error) {
-            meter.end_repeat(parts_.runtime, 0);
+            meter.end_repeat(parts_.runtime, 0, {});
             throw Error{
                 Errc::io,
                 {.action = "repeat kernel '" + to_string(parts_.kinds.kernels().key(kind->kernel)) +
@@ -70,7 +70,7 @@ public:
                  .remedy = "if it must not run twice, let its type say `static constexpr "
                            "bool runs_once = true;`"}};
         }
-        meter.end_repeat(parts_.runtime, calls);
+        meter.end_repeat(parts_.runtime, done.calls, done.ended);
     }
 
     /// Says on standard error, once, that this process's results are not to be used.
@@ -107,22 +107,26 @@ private:
         return now - first >= parts_.options.after.count();
     }
 
-    /// @returns how often it was called
-    std::uint64_t repeat_until_resolved(Meter& meter, StreamRef stream, const ScopeKind& kind,
-                                        const std::function<void()>& work) {
-        constexpr Duration batch = std::chrono::milliseconds{20};
+    struct Repeats {
+        std::uint64_t calls = 0;
+        TimePoint ended{};  ///< before what follows, which takes long where the host is busy
+    };
+    Repeats repeat_until_resolved(Meter& meter, StreamRef stream, const ScopeKind& kind,
+                                  const std::function<void()>& work) {
+        // The GPU rests between two while a busy host wakes this thread.
+        constexpr Duration batch = std::chrono::milliseconds{100};
         constexpr std::uint64_t most = 1000;  // in the stream's queue
         Runtime& runtime = parts_.runtime;
         const TimePoint began = runtime.now();
         const ScopeToken token = parts_.scopes.enter(stream, kind);
-        std::uint64_t calls = 0;
+        Repeats done;
         try {
             for (std::uint64_t size = 1;;) {
                 const TimePoint before = runtime.now();
                 for (std::uint64_t i = 0; i < size; ++i) work();
                 runtime.synchronize(stream);
-                calls += size;
                 const TimePoint now = runtime.now();
+                done = {done.calls + size, now};
                 if (now - before < batch) size = std::min(2 * size, most);
                 if (now - began < parts_.options.at_least) continue;
                 const measure::RepeatedFigure found = meter.repeated_so_far();
@@ -140,7 +144,7 @@ private:
         }
         leave(token);
         runtime.synchronize(stream);
-        return calls;
+        return done;
     }
 
     void leave(const ScopeToken& token) {
