@@ -5,6 +5,7 @@
 //             [--windows N] [--seconds S]   steady windows: joules per token, latencies
 //   gpt_serve --sweep STEPS.csv ...         measures a step table while serving, for --seconds
 //   gpt_serve --table STEPS.csv ...         steps follow a plan from a step table
+//   gpt_serve --prove ...                   measures what the plan saves while serving
 //   gpt_serve --overhead ...                tokens a second with and without scopes
 //   gpt_serve --check                       compares with the double-precision host reference
 // Built by nvcc or hipcc it runs on the GPU:
@@ -28,6 +29,7 @@
 #include <kdvfs/serve/steady_state.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_proof.hpp>
 #include <kdvfs/serve/step_scope.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
 #include <kdvfs/serve/step_table.hpp>
@@ -65,6 +67,7 @@ struct Options {
     double seconds = 0;  ///< 0: not given
     std::string table;
     std::string sweep;
+    bool prove = false;
     bool overhead = false;
     bool check = false;
 };
@@ -74,8 +77,8 @@ struct Options {
         Errc::invalid_input,
         {"read the option", std::string{option}, "",
          "options are --sequences --context --width --heads --layers --chunk --windows "
-         "--seconds, each with a number above 0, --sweep FILE, --table FILE, --overhead and "
-         "--check"}};
+         "--seconds, each with a number above 0, --sweep FILE, --table FILE, --prove, --overhead "
+         "and --check"}};
 }
 
 Options parse(int count, char** arguments) {
@@ -93,6 +96,8 @@ Options parse(int count, char** arguments) {
         const std::string_view name = arguments[i];
         if (name == "--check") {
             options.check = true;
+        } else if (name == "--prove") {
+            options.prove = true;
         } else if (name == "--overhead") {
             options.overhead = true;
         } else if (i + 1 == count) {
@@ -113,7 +118,9 @@ Options parse(int count, char** arguments) {
     }
     // Simulated seconds pass quickly where no bytes are computed.
     if (options.seconds == 0)
-        options.seconds = !gpt::gpu::on_host || !options.sweep.empty() ? 60 : 0.5;
+        options.seconds = options.prove                                  ? 300
+                          : !gpt::gpu::on_host || !options.sweep.empty() ? 60
+                                                                         : 0.5;
     return options;
 }
 
@@ -170,14 +177,20 @@ public:
     }
 
     /// One step, in a scope of `gpu`; bare where there is none.
-    gpt::StepEvents step(const serve::PlannedGpu* gpu, serve::StepLoad* load = nullptr) {
+    /// @param by_plan whether its clock is the plan's
+    gpt::StepEvents step(const serve::PlannedGpu* gpu, serve::StepLoad* load = nullptr,
+                         bool by_plan = true) {
         const serve::StepShape shape = choose();
         const gpt::StepTokens& tokens = *std::exchange(tokens_, nullptr);
         const Seconds began = board_ != nullptr ? board_->now() : Seconds{0};
         {
             // All requests are sent at once: their first tokens are due at no time.
             std::optional<serve::StepScope> scope;
-            if (gpu != nullptr) static_cast<void>(scope.emplace(*gpu, board_->stream(), shape));
+            if (gpu != nullptr && by_plan)
+                static_cast<void>(scope.emplace(*gpu, board_->stream(), shape));
+            else if (gpu != nullptr)
+                static_cast<void>(scope.emplace(*gpu, board_->stream(), shape,
+                                                gpu->plan().clock_table().at_top(shape)));
             if (computes_) generator_.launch(tokens);
             if (board_ != nullptr) board_->enqueue(shape);
         }
@@ -334,6 +347,53 @@ bool serve_windows(const Options& options) {
     return good;
 }
 
+// ---- what a plan saves, measured while it is followed ----
+
+bool prove_plan(const Options& options) {
+    gpt::Board board;
+    const auto shapes = shapes_of(options);
+    const std::optional<serve::StepTable> table =
+        options.table.empty()
+            ? board.known_costs(shapes)
+            : std::optional{serve::read_step_table(std::filesystem::path{options.table})};
+    if (!table) reject("--prove, which needs --table FILE");
+    Requests requests{options.shape};
+    // As in a sweep: energies do not depend on the bytes.
+    Engine engine{options.shape, options.chunk, &board, gpt::initial_parameters(options.shape, 1),
+                  !gpt::gpu::on_host};
+    const auto serve_until = [&](Seconds end, auto&& step) {
+        while (board.now() < end) {
+            while (engine.batcher().waiting() < 2) engine.batcher().submit(requests.next());
+            step();
+        }
+    };
+    serve::StepLoad load{serve::StepBuckets{shapes}};
+    const serve::PlannedGpu own{board.gpu(), serve::own_clock_plan(load.buckets())};
+    serve_until(board.now() + Seconds{options.seconds / 10}, [&] { engine.step(&own, &load); });
+    serve::StepTargets targets;
+    targets.chunk_tokens = static_cast<std::uint32_t>(options.chunk);
+    targets.policy = serve::StepPolicy::by_step;
+    const serve::PlannedGpu planned{board.gpu(), serve::make_step_plan(*table, load, targets)};
+    serve::StepProof proof{Seconds{std::clamp(options.seconds / 50, 1.0, 30.0)}};
+    Seconds read_at{-1};
+    serve_until(board.now() + Seconds{options.seconds}, [&] {
+        engine.step(&planned, nullptr, proof.by_plan(board.now()));
+        if (board.now() - read_at < Seconds{0.1}) return;
+        read_at = board.now();
+        const EnergyReading reading = board.read_energy();
+        if (reading.status == ReadingStatus::ok)
+            proof.energy(Seconds{reading.sampled_at.time_since_epoch()}, reading.joules);
+    });
+    board.gpu().check();
+    const auto change = proof.change();
+    if (change)
+        std::printf("the plan changes the power by %+.2f %% (%+.2f to %+.2f, 95 %%)\n",
+                    change->mean, change->low, change->high);
+    else
+        std::printf("too few blocks: serve for longer, with --seconds\n");
+    return change.has_value();
+}
+
 // ---- a step table from the engine itself ----
 
 /// Six clocks from under half of the highest to it.
@@ -465,6 +525,7 @@ int main(int count, char** arguments) {
         const bool good = options.check            ? check_bytes()
                           : options.overhead       ? compare_overhead(options)
                           : !options.sweep.empty() ? sweep_steps(options)
+                          : options.prove          ? prove_plan(options)
                                                    : serve_windows(options);
         if (!good && options.check) std::printf("WRONG\n");
         return good ? 0 : 1;

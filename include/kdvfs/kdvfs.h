@@ -168,6 +168,15 @@ kdvfs_status kdvfs_steps_observe(kdvfs_steps* steps, uint32_t prompt_tokens, uin
    between two tokens of a sequence; chunk_tokens: most prompt tokens of one step. */
 kdvfs_status kdvfs_steps_plan(kdvfs_steps* steps, const char* table, const char* policy,
                               double gap_s, double switch_latency_s, uint32_t chunk_tokens);
+/* The share of first tokens that plans made from now on may make late; 0.001 by default. */
+kdvfs_status kdvfs_steps_late_first_tokens(kdvfs_steps* steps, double share);
+/* Measures what the plan saves, from now on: blocks of block_s seconds by the plan and at the top
+   clock, in pairs of random order. A plan that costs energy is no longer followed. The report has
+   the change under "proof". Needs kdvfs_steps_energy; ends with the next kdvfs_steps_plan. */
+kdvfs_status kdvfs_steps_prove(kdvfs_steps* steps, double block_s);
+/* A sample of the board's energy counter and its time, both since any origin. Call it some times a
+   second, between steps. */
+kdvfs_status kdvfs_steps_energy(kdvfs_steps* steps, double joules, double seconds);
 /* Begins a step that reads prompt_tokens and gives each of `sequences` one token. slack_s: how much
    later than at the top clock its tightest first token may come; INFINITY where none is due. */
 kdvfs_status kdvfs_step_begin(kdvfs_steps* steps, void* stream, uint32_t prompt_tokens,
@@ -183,6 +192,53 @@ kdvfs_status kdvfs_steps_report_json(kdvfs_steps* steps, char** json);
 /* Fails with KDVFS_INVALID_INPUT, and keeps the handle, while a step has not ended. NULL is
  * allowed. */
 kdvfs_status kdvfs_steps_end(kdvfs_steps* steps);
+
+/* Serving: shares the energy of steps among their requests (docs/serving.md). One thread calls it.
+ */
+
+typedef struct kdvfs_requests kdvfs_requests; /* the requests of one engine */
+
+/* What one step does for one request. */
+typedef struct kdvfs_request_work {
+    uint32_t request;        /* its number, by kdvfs_request_open */
+    uint32_t answer_tokens;  /* generated */
+    uint32_t context_tokens; /* keys and values that are read for these, cached included */
+    uint32_t prompt_tokens;  /* computed: those found in a cache are not */
+    uint32_t prompt_context; /* mean number of tokens that these attend to */
+} kdvfs_request_work;
+
+/* What one request has used. */
+typedef struct kdvfs_request_energy {
+    const char* id;
+    double joules;
+    double low_joules; /* ends of the 95 % interval */
+    double high_joules;
+    uint64_t steps;
+    uint64_t prompt_tokens; /* computed */
+    uint64_t answer_tokens;
+} kdvfs_request_energy;
+
+/* report: called for each closed request once its last steps are settled; may be NULL. */
+kdvfs_status kdvfs_requests_begin(void (*report)(void* data, const kdvfs_request_energy* request),
+                                  void* data, kdvfs_requests** requests);
+/* A step whose energy was measured by itself, summed over all boards. Energies are shared by the
+   model that is fitted to these steps; the first kdvfs_request_open ends the fit. */
+kdvfs_status kdvfs_requests_fit(kdvfs_requests* requests, const kdvfs_request_work* works,
+                                size_t count, double joules);
+kdvfs_status kdvfs_request_open(kdvfs_requests* requests, const char* id, uint32_t* number);
+kdvfs_status kdvfs_requests_step(kdvfs_requests* requests, const kdvfs_request_work* works,
+                                 size_t count);
+/* The steps since the last call took this much, without idle time. deviation: its standard
+   deviation, in joules. */
+kdvfs_status kdvfs_requests_settle(kdvfs_requests* requests, double joules, double deviation);
+/* Energy between steps: never divided among requests. */
+kdvfs_status kdvfs_requests_idle(kdvfs_requests* requests, double joules);
+kdvfs_status kdvfs_request_close(kdvfs_requests* requests, uint32_t number);
+/* Histograms of the reported requests in Prometheus' text format, to be freed by kdvfs_free.
+   labels: of all lines, such as model="qwen"; may be NULL. */
+kdvfs_status kdvfs_requests_prometheus(kdvfs_requests* requests, const char* labels, char** text);
+/* NULL is allowed. */
+void kdvfs_requests_end(kdvfs_requests* requests);
 
 /* Training: the power limit of a board, found while training goes on (docs/training.md). */
 

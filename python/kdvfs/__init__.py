@@ -494,7 +494,7 @@ def version() -> str:
 from . import callbacks  # noqa: E402 - they need what is above
 from .ranks import FolderStore, Ranks  # noqa: E402
 from .pipeline import OpScope, PipelineSession  # noqa: E402
-from .serving import Steps, StepScope  # noqa: E402
+from .serving import RequestEnergy, Requests, RequestWork, Steps, StepScope  # noqa: E402
 from .training import BatchSize, PowerLimit, Run  # noqa: E402
 
-__all__ += ["callbacks", "BatchSize", "FolderStore", "OpScope", "PipelineSession", "Ranks", "PowerLimit", "Run", "StepScope", "Steps"]
+__all__ += ["callbacks", "BatchSize", "FolderStore", "OpScope", "PipelineSession", "Ranks", "PowerLimit", "RequestEnergy", "Requests", "RequestWork", "Run", "StepScope", "Steps"]

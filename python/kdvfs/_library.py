@@ -61,6 +61,33 @@ class StepMemory(ctypes.Structure):
     _fields_ = [("opaque", ctypes.c_uint64 * 12)]
 
 
+class RequestWorkOfCaller(ctypes.Structure):
+    """`kdvfs_request_work`."""
+
+    _fields_ = [
+        ("request", ctypes.c_uint32),
+        ("answer_tokens", ctypes.c_uint32),
+        ("context_tokens", ctypes.c_uint32),
+        ("prompt_tokens", ctypes.c_uint32),
+        ("prompt_context", ctypes.c_uint32),
+    ]
+
+
+class ReportedRequest(ctypes.Structure):
+    """`kdvfs_request_energy`."""
+
+    _fields_ = [
+        ("id", ctypes.c_char_p),
+        ("joules", ctypes.c_double),
+        ("low_joules", ctypes.c_double),
+        ("high_joules", ctypes.c_double),
+        ("steps", ctypes.c_uint64),
+        ("prompt_tokens", ctypes.c_uint64),
+        ("answer_tokens", ctypes.c_uint64),
+    ]
+
+
+RequestReport = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ReportedRequest))
 _numbers = ctypes.POINTER(ctypes.c_double)
 Combine = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _numbers, _numbers)
 
@@ -207,12 +234,24 @@ def _load() -> ctypes.CDLL:
         "kdvfs_simulated_totals": [pointer, ctypes.POINTER(number), ctypes.POINTER(number)],
     }
     operation = ctypes.POINTER(OperationMemory)
+    works = ctypes.POINTER(RequestWorkOfCaller)
     u64, step, limit = ctypes.c_uint64, ctypes.POINTER(StepMemory), ctypes.POINTER(PowerLimitOptions)
     signatures.update(
         {
             "kdvfs_steps_begin": [pointer, to_pointer],
             "kdvfs_steps_observe": [pointer, u32, u32, u32, number],
             "kdvfs_steps_plan": [pointer, text, text, number, number, u32],
+            "kdvfs_steps_late_first_tokens": [pointer, number],
+            "kdvfs_steps_prove": [pointer, number],
+            "kdvfs_steps_energy": [pointer, number, number],
+            "kdvfs_requests_begin": [RequestReport, pointer, to_pointer],
+            "kdvfs_requests_fit": [pointer, works, ctypes.c_size_t, number],
+            "kdvfs_request_open": [pointer, text, ctypes.POINTER(u32)],
+            "kdvfs_requests_step": [pointer, works, ctypes.c_size_t],
+            "kdvfs_requests_settle": [pointer, number, number],
+            "kdvfs_requests_idle": [pointer, number],
+            "kdvfs_request_close": [pointer, u32],
+            "kdvfs_requests_prometheus": [pointer, text, to_pointer],
             "kdvfs_step_begin": [pointer, pointer, u32, u32, u32, number, step],
             "kdvfs_step_end": [step],
             "kdvfs_steps_rest": [pointer, pointer],
@@ -271,6 +310,8 @@ def _load() -> ctypes.CDLL:
     library.kdvfs_pipeline_phase.restype = text
     library.kdvfs_batch_sizes_close.argtypes = [pointer]
     library.kdvfs_batch_sizes_close.restype = None
+    library.kdvfs_requests_end.argtypes = [pointer]
+    library.kdvfs_requests_end.restype = None
     if library.kdvfs_c_version() != C_VERSION:
         raise ImportError(
             f"libkdvfs_c has interface version {library.kdvfs_c_version()}, this package needs "
@@ -325,14 +366,19 @@ class WithScope:
             expect_ok(status)
 
 
-def json_of(function: Any, *arguments: Any) -> Any:
-    """What a function of the library gives as JSON."""
+def text_of(function: Any, *arguments: Any) -> str:
+    """What a function of the library gives as text."""
     text = ctypes.c_void_p()
     expect_ok(function(*arguments, ctypes.byref(text)))
     try:
-        return json.loads(ctypes.string_at(text))
+        return ctypes.string_at(text).decode()
     finally:
         library.kdvfs_free(text)
+
+
+def json_of(function: Any, *arguments: Any) -> Any:
+    """What a function of the library gives as JSON."""
+    return json.loads(text_of(function, *arguments))
 
 
 def path_of(what: str, file: Any) -> bytes:

@@ -13,10 +13,21 @@ Until `plan`, steps are counted and metered at the driver's default clocks.
 import ctypes
 import math
 import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Union
 
 from . import Gpu, current_stream
-from ._library import Error, StepMemory, WithScope, expect_ok, json_of, path_of
+from ._library import (
+    Error,
+    ReportedRequest,
+    RequestReport,
+    RequestWorkOfCaller,
+    StepMemory,
+    WithScope,
+    expect_ok,
+    json_of,
+    path_of,
+    text_of,
+)
 from ._library import library as _c
 
 _step_begin = _c.kdvfs_step_begin
@@ -99,18 +110,33 @@ class Steps:
         gap: float = 0.1,
         switch_latency: float = 0.006,
         chunk_tokens: int = 512,
+        late_first_tokens: float = 0.001,
     ) -> None:
         """Plans the clock of each step from a step table (CSV, docs/serving.md) and the recorded load.
 
         `policy` is "one_clock", "no_harm", "two_clocks" or "by_step"; `gap` is the longest time between two
         tokens of a sequence and `switch_latency` that of the GPU, in seconds; `chunk_tokens` is the most
-        prompt tokens of one step. Steps follow the plan from now on.
+        prompt tokens of one step; `late_first_tokens` is the share of first tokens that the plan may make
+        late. Steps follow the plan from now on.
         """
+        expect_ok(_c.kdvfs_steps_late_first_tokens(self._handle, late_first_tokens))
         expect_ok(
             _c.kdvfs_steps_plan(
                 self._handle, path_of("a step table", table), policy.encode(), gap, switch_latency, chunk_tokens
             )
         )
+
+    def prove(self, block: float = 30.0) -> None:
+        """Measures what the plan saves: blocks of so many seconds by the plan and at the top clock.
+
+        The blocks are in pairs of random order; a plan that costs energy is no longer followed. Needs `energy`;
+        ends with the next `plan`. `report()["proof"]` has the change in percent and its 95 % interval.
+        """
+        expect_ok(_c.kdvfs_steps_prove(self._handle, block))
+
+    def energy(self, joules: float, seconds: float) -> None:
+        """A sample of the board's energy counter and its time, since any origin: some times a second, between steps."""
+        expect_ok(_c.kdvfs_steps_energy(self._handle, joules, seconds))
 
     def rest(self, stream: Optional[int] = None) -> None:
         """The engine has nothing to do: the plan's clock of an idle board, in stream order."""
@@ -132,3 +158,101 @@ class Steps:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+class RequestWork(NamedTuple):
+    """What one step does for one request."""
+
+    request: int  # its number, by `Requests.open`
+    answer_tokens: int = 0  # generated
+    context_tokens: int = 0  # keys and values that are read for these, cached included
+    prompt_tokens: int = 0  # computed: those found in a cache are not
+    prompt_context: int = 0  # mean number of tokens that these attend to
+
+
+class RequestEnergy(NamedTuple):
+    """What one request has used. `low_joules` and `high_joules` are the ends of its 95 % interval."""
+
+    id: str
+    joules: float
+    low_joules: float
+    high_joules: float
+    steps: int
+    prompt_tokens: int
+    answer_tokens: int
+
+
+class Requests:
+    """Shares the energy of an engine's steps among their requests (docs/serving.md). One thread calls it.
+
+    First `fit` with steps that were measured one by one. Then `open` each request, `step` each step, `settle`
+    what steps took, `idle` what was drawn between them, and `finish` each request.
+    """
+
+    def __init__(self, report: Optional[Callable[[RequestEnergy], None]] = None) -> None:
+        """`report` is called for each finished request, once its last steps are settled."""
+        self._error: Optional[BaseException] = None
+
+        def call(_: Any, request: Any) -> None:
+            try:
+                if report is not None:
+                    done = request[0]
+                    fields = (getattr(done, name) for name, _ in ReportedRequest._fields_[1:])
+                    report(RequestEnergy(done.id.decode(), *fields))
+            except BaseException as error:  # it must not pass through C
+                self._error = error
+
+        self._report = RequestReport(call)
+        self._handle = ctypes.c_void_p()
+        expect_ok(_c.kdvfs_requests_begin(self._report, None, ctypes.byref(self._handle)))
+
+    def fit(self, works: Sequence[RequestWork], joules: float) -> None:
+        """A step whose energy was measured by itself. The first `open` ends the fit."""
+        expect_ok(_c.kdvfs_requests_fit(self._handle, *self._works(works), joules))
+
+    def open(self, id: str) -> int:
+        """A request begins. Returns its number; that of a reported request is used again."""
+        number = ctypes.c_uint32()
+        expect_ok(_c.kdvfs_request_open(self._handle, id.encode(), ctypes.byref(number)))
+        return number.value
+
+    def step(self, works: Sequence[RequestWork]) -> None:
+        """A step has worked on these open requests."""
+        expect_ok(_c.kdvfs_requests_step(self._handle, *self._works(works)))
+
+    def settle(self, joules: float, deviation: float = 0.0) -> None:
+        """The steps since the last call took this much, of that standard deviation, without idle time."""
+        self._reporting(_c.kdvfs_requests_settle(self._handle, joules, deviation))
+
+    def idle(self, joules: float) -> None:
+        """Energy between steps: never divided among requests."""
+        expect_ok(_c.kdvfs_requests_idle(self._handle, joules))
+
+    def finish(self, request: int) -> None:
+        """A request has ended, or was given up."""
+        self._reporting(_c.kdvfs_request_close(self._handle, request))
+
+    def prometheus(self, labels: str = "") -> str:
+        """Histograms of the reported requests in Prometheus' text format. `labels`: of all lines, as `model="qwen"`."""
+        return text_of(_c.kdvfs_requests_prometheus, self._handle, labels.encode())
+
+    def close(self) -> None:
+        """Ends it; open requests are not reported. A second call does nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        _c.kdvfs_requests_end(handle)
+
+    def __enter__(self) -> "Requests":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _reporting(self, status: int) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        expect_ok(status)
+
+    @staticmethod
+    def _works(works: Sequence[RequestWork]) -> Any:
+        return (RequestWorkOfCaller * len(works))(*works), len(works)

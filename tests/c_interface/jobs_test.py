@@ -59,8 +59,55 @@ class StepsOfAnEngine(unittest.TestCase):
                 ]
                 self.assertIn(clocks[len(clocks) // 2], asked, (rows.keys(), report))
 
+    def prove(self, gpu, steps, launch):
+        for _ in range(100):
+            steps.observe(0, 8, 512, 0.02)
+        with tempfile.TemporaryDirectory() as folder:
+            steps.plan(step_table(folder), late_first_tokens=0.01)
+        steps.prove(block=2)
+        for _ in range(1600):
+            seconds, joules = gpu.totals()
+            steps.energy(joules, seconds)
+            with steps.step(sequences=8, context_tokens=512):
+                launch()
+            gpu.synchronize()
+        return steps.report()["proof"]
+
+    def test_a_plan_is_proven_while_it_is_followed(self):
+        """Against the energy of the same steps at each clock alone."""
+        memory_bytes = 1e11
+
+        def power(clock):
+            with kdvfs.open_simulated("h100") as gpu, gpu.request(clock):
+                gpu.launch(memory_bytes=3e12)
+                gpu.synchronize()
+                before = gpu.totals()
+                gpu.launch(memory_bytes=memory_bytes)
+                gpu.synchronize()
+                after = gpu.totals()
+                return (after[1] - before[1]) / (after[0] - before[0])
+
+        with kdvfs.open_simulated("h100") as gpu:
+            clocks = gpu.core_clocks()
+            with kdvfs.Steps(gpu) as steps:
+                self.assertIsNone(steps.report()["proof"])
+                proof = self.prove(gpu, steps, lambda: gpu.launch(memory_bytes=memory_bytes))
+        saved = 100 * (power(clocks[len(clocks) // 2]) / power(clocks[-1]) - 1)
+        print(f"a plan of {saved:.2f} %, proven: {proof}", file=sys.stderr)
+        self.assertLess(saved, -5)
+        self.assertLess(abs(proof["change_pct"] - saved), 1)
+        self.assertLess(proof["high_pct"], 0)
+        self.assertTrue(proof["is_followed"])
+
     def test_mistakes_are_named(self):
         with kdvfs.open_simulated("h100") as gpu, kdvfs.Steps(gpu) as steps:
+            with self.assertRaisesRegex(kdvfs.Error, "no proof has begun"):
+                steps.energy(1, 1)
+            with self.assertRaisesRegex(kdvfs.Error, "shorter than a second"):
+                steps.prove(block=0.1)
+            steps.prove()
+            with self.assertRaisesRegex(kdvfs.Error, "not a valid number"):
+                steps.energy(math.nan, 1)
             with self.assertRaisesRegex(kdvfs.Error, "no such policy.*by_step"):
                 steps.plan("none.csv", policy="fast")
             with self.assertRaisesRegex(kdvfs.Error, "open a step table: none.csv"):
@@ -114,6 +161,64 @@ class StepsOfAnEngine(unittest.TestCase):
             for _ in range(50):
                 with_steps()
             self.assertLess(sys.getallocatedblocks() - before, 50)
+
+
+class EnergyOfRequests(unittest.TestCase):
+    STEP, CHUNKS, ANSWER, CONTEXT, PROMPT, ATTENDED = 20.0, 5.0, 0.5, 0.001, 0.02, 1e-5
+
+    def own(self, work):
+        return (
+            self.ANSWER * work.answer_tokens
+            + self.CONTEXT * work.context_tokens
+            + work.prompt_tokens * (self.PROMPT + self.ATTENDED * work.prompt_context)
+        )
+
+    def fitted(self, requests):
+        """Steps of this made-up engine, whose energies are those of the coefficients above."""
+        for i in range(1, 40):
+            works = [kdvfs.RequestWork(0, 1, 97 * i % 500), kdvfs.RequestWork(1, 1, 31 * i % 900)][: i % 2 + 1]
+            if i % 3 == 0:
+                works.append(kdvfs.RequestWork(2, 0, 0, 100 + 13 * i, 57 * i % 800))
+            chunks = self.CHUNKS if i % 3 == 0 else 0
+            requests.fit(works, self.STEP + chunks + sum(map(self.own, works)))
+
+    def test_a_step_is_shared_and_reported(self):
+        reported = []
+        with kdvfs.Requests(reported.append) as requests:
+            self.fitted(requests)
+            decoding, prompt = requests.open("chat, 17"), requests.open("new")
+            works = [kdvfs.RequestWork(decoding, 1, 400), kdvfs.RequestWork(prompt, 0, 0, 512, 256)]
+            requests.step(works)
+            shares = [self.own(works[0]) + self.STEP / 2, self.own(works[1]) + self.STEP / 2 + self.CHUNKS]
+            requests.settle(1.1 * sum(shares), 2.0)  # measured: a tenth more than by the model
+            requests.idle(3)
+            requests.finish(decoding)
+            requests.finish(prompt)
+            self.assertEqual([done.id for done in reported], ["chat, 17", "new"])
+            for done, share in zip(reported, shares):
+                self.assertAlmostEqual(done.joules, 1.1 * share, places=6)
+                self.assertLess(done.low_joules, done.joules)
+                self.assertLess(done.joules, done.high_joules)
+            self.assertEqual((reported[1].steps, reported[1].prompt_tokens), (1, 512))
+            text = requests.prometheus('model="tiny"')
+            self.assertIn('kdvfs_request_energy_joules_count{model="tiny"} 2', text)
+            self.assertRegex(text, r'kdvfs_serving_energy_joules_total{model="tiny",part="idle"} 3\b')
+
+    def test_mistakes_are_named(self):
+        def broken(_):
+            raise ValueError("no more space")
+
+        with kdvfs.Requests(broken) as requests:
+            with self.assertRaisesRegex(kdvfs.Error, "there are no steps.*add some"):
+                requests.open("first")
+            self.fitted(requests)
+            number = requests.open("first")
+            with self.assertRaisesRegex(kdvfs.Error, "fit before the first request"):
+                self.fitted(requests)
+            with self.assertRaisesRegex(kdvfs.Error, "7"):
+                requests.step([kdvfs.RequestWork(7, 1, 1)])
+            with self.assertRaisesRegex(ValueError, "no more space"):
+                requests.finish(number)
 
 
 class PowerLimits(unittest.TestCase):

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::uint32_t copies = 2;
 constexpr double variation = 0.005;
+constexpr double most_dearer = 0.01;  ///< what an answer's energy may be above the best one's
 
 /// Stages that differ by up to 12 %, the last one by 10 % more: time grows by less than the clock
 /// falls, power by V^2 f.
@@ -70,17 +71,27 @@ double play(const Pipeline& pipeline, const std::vector<StagePlan>& plans,
     return end;
 }
 
-double energy_of(const std::string& text, std::size_t copy) {
-    const auto json = nlohmann::json::parse(text);
-    return json["plans"][json["of_copy"][copy].get<std::size_t>()]["total_j"].get<double>();
-}
-
 struct Outcome {
     double longer = 0;  ///< the job's iterations, against the straggler alone
     double dearer = 0;  ///< the worse copy, against its best plan for the time that there is
 };
 
-Outcome answer(const Frontier& frontier, std::uint32_t slow_stage, double factor) {
+/// A job whose stages are all healthy.
+struct Job {
+    explicit Job(Pipeline pipeline) : frontier{std::move(pipeline)} {
+        const std::string text = make_plan_text(frontier, {});
+        for (std::uint32_t s = 0; s < frontier.pipeline().stages; ++s)
+            first.push_back(parse_stage_plan(text, frontier.pipeline(), s));
+    }
+
+    Frontier frontier;
+    std::vector<StagePlan> first;
+};
+
+Outcome answer(const Job& job, std::uint32_t slow_stage, double factor) {
+    const Frontier& frontier = job.frontier;
+    const std::vector<StagePlan>& first_plans = job.first;
+    const StagePlan& first = first_plans[0];
     const Pipeline& pipeline = frontier.pipeline();
     std::mt19937_64 random{static_cast<std::uint64_t>(1000 * factor) + slow_stage};
     std::normal_distribution<double> normal;
@@ -89,51 +100,52 @@ Outcome answer(const Frontier& frontier, std::uint32_t slow_stage, double factor
     measured[slow_stage] *= factor;
     StragglerWatch watch{copies, pipeline.stages};
     const StragglerState state = watch.look(measured, std::vector<double>(copies, 0.0));
-    const std::string first_text = make_plan_text(frontier, {});
-    std::vector<StagePlan> first;
-    for (std::uint32_t s = 0; s < pipeline.stages; ++s)
-        first.push_back(parse_stage_plan(first_text, pipeline, s));
-    const std::string text = detail::make_answer_text(frontier, state, first[0].time, {});
+    const std::string text = detail::make_answer_text(frontier, state, first.time, {});
     std::vector<double> slowness(pipeline.stages, 1.0);
     slowness[slow_stage] = factor;
     const std::vector<double> healthy(pipeline.stages, 1.0);
+    std::vector<std::vector<StagePlan>> answers(copies);
+    for (std::uint32_t c = 0; c < copies; ++c)
+        for (std::uint32_t s = 0; s < pipeline.stages; ++s)
+            answers[c].push_back(detail::parse_answer(text, pipeline, c, s));
     double alone = 0;
     double answered = 0;
     for (int draw = 0; draw < 30; ++draw) {
         double job_alone = 0;
-        double job = 0;
+        double job_answered = 0;
         for (std::uint32_t c = 0; c < copies; ++c) {
             std::vector<double> varies(pipeline.operations.size());
             for (double& v : varies) v = std::exp(variation * normal(random));
-            std::vector<StagePlan> plans;
-            for (std::uint32_t s = 0; s < pipeline.stages; ++s)
-                plans.push_back(detail::parse_answer(text, pipeline, c, s));
             const auto& slow = c == 0 ? slowness : healthy;
-            job_alone = std::max(job_alone, play(pipeline, first, slow, varies));
-            job = std::max(job, play(pipeline, plans, slow, varies));
+            job_alone = std::max(job_alone, play(pipeline, first_plans, slow, varies));
+            job_answered = std::max(job_answered, play(pipeline, answers[c], slow, varies));
         }
         alone += job_alone;
-        answered += job;
+        answered += job_answered;
     }
     // The best plans for the time that the straggler leaves, by the exact slowness.
     Outcome outcome{answered / alone - 1, -1};
-    const Seconds wait = std::max(first[0].time, detail::shortest_iteration(pipeline, slowness));
+    const Seconds wait = std::max(first.time, detail::shortest_iteration(pipeline, slowness));
+    const auto json = nlohmann::json::parse(text);
+    const Frontier slow{detail::slowed_pipeline(pipeline, slowness)};
     for (std::uint32_t c = 0; c < copies; ++c) {
-        const Frontier its{detail::slowed_pipeline(pipeline, c == 0 ? slowness : healthy)};
-        const PipelinePlan best =
-            make_plan(its, std::clamp(wait, its.shortest(), its.frugal()), Clocks::one);
-        const double blocked =
-            (pipeline.blocking_energy(wait) - pipeline.blocking_energy(best.time)).count;
-        const double planned =
-            energy_of(text, c) + pipeline.blocking_energy(wait).count -
-            pipeline
-                .blocking_energy(Seconds{
-                    nlohmann::json::parse(
-                        text)["plans"][nlohmann::json::parse(text)["of_copy"][c].get<std::size_t>()]
-                             ["time_s"]
-                                 .get<double>()})
+        const Frontier& its = c == 0 ? slow : frontier;
+        const Seconds time = std::clamp(wait, its.shortest(), its.frugal());
+        // While a copy waits for the other one, its GPUs draw their blocking power.
+        const auto until_wait = [&](Joules energy, Seconds lasts) {
+            return (energy + pipeline.blocking_energy(wait) - pipeline.blocking_energy(lasts))
                 .count;
-        outcome.dearer = std::max(outcome.dearer, planned / (best.total.count + blocked) - 1);
+        };
+        const auto& plan = json["plans"][json["of_copy"][c].get<std::size_t>()];
+        const double planned =
+            until_wait({plan["total_j"].get<double>()}, Seconds{plan["time_s"].get<double>()});
+        // No plan is below the frontier: where that is near enough, the best one is not needed.
+        double dearer = planned / until_wait(its.total(time), time) - 1;
+        if (dearer > most_dearer) {
+            const PipelinePlan best = make_plan(its, time, Clocks::one);
+            dearer = planned / until_wait(best.total, best.time) - 1;
+        }
+        outcome.dearer = std::max(outcome.dearer, dearer);
     }
     return outcome;
 }
@@ -142,26 +154,30 @@ TEST(StragglerPlans, NeverMakeAJobSlowerAndAreNearTheBest) {
     const bool all = std::getenv("KDVFS_PIPELINES") != nullptr;
     double longest = -1;
     double dearest = -1;
+    std::string worst;
     for (const Schedule schedule :
          {Schedule::one_f_one_b, Schedule::interleaved_1f1b, Schedule::zb_h1})
         for (const std::uint32_t stages : all ? std::vector{4U, 8U} : std::vector{4U}) {
-            const Frontier frontier{uneven_pipeline(schedule, stages, 2 * stages)};
+            const Job job{uneven_pipeline(schedule, stages, 2 * stages)};
             for (std::uint32_t s = all ? 0 : stages - 1; s < stages; ++s)
                 for (const double factor :
                      all ? std::vector{1.05, 1.1, 1.2, 1.3, 1.4, 1.5} : std::vector{1.2}) {
-                    const Outcome outcome = answer(frontier, s, factor);
-                    EXPECT_LE(outcome.longer, 0.001) << to_string(schedule) << ", stage " << s
-                                                     << " of " << stages << " x " << factor;
-                    EXPECT_LE(outcome.dearer, 0.01) << to_string(schedule) << ", stage " << s
-                                                    << " of " << stages << " x " << factor;
+                    const Outcome outcome = answer(job, s, factor);
+                    const std::string name = std::string{to_string(schedule)} + ", stage " +
+                                             std::to_string(s) + " of " + std::to_string(stages) +
+                                             " x " + std::to_string(factor);
+                    EXPECT_LE(outcome.longer, 0.001) << name;
+                    EXPECT_LE(outcome.dearer, most_dearer) << name;
                     longest = std::max(longest, outcome.longer);
-                    dearest = std::max(dearest, outcome.dearer);
+                    if (outcome.dearer <= dearest) continue;
+                    dearest = outcome.dearer;
+                    worst = name;
                 }
         }
     std::printf(
         "answers to one slow stage, durations that vary by 0.5 %%: at most %+.3f %% of time "
-        "against the straggler alone, %.2f %% of energy above the best plan\n",
-        100 * longest, 100 * dearest);
+        "against the straggler alone, %.2f %% of energy above the best plan (%s)\n",
+        100 * longest, 100 * dearest, worst.c_str());
 }
 
 }  // namespace

@@ -5,12 +5,15 @@
 
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_proof.hpp>
 #include <kdvfs/serve/step_scope.hpp>
 #include <kdvfs/serve/step_table.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -23,9 +26,11 @@ namespace serve = kdvfs::serve;
 struct OpenStep {
     static constexpr std::uint64_t is_open = 0x6b64766673746570;  // "kdvfstep"
 
+    /// @param by slack, or a decision
+    template <class By>
     OpenStep(kdvfs_steps& its, const serve::PlannedGpu& gpu, kdvfs::StreamRef stream,
-             serve::StepShape shape, kdvfs::Seconds slack)
-        : steps{&its}, scope{gpu, stream, shape, slack} {}
+             serve::StepShape shape, const By& by)
+        : steps{&its}, scope{gpu, stream, shape, by} {}
 
     std::uint64_t mark = is_open;
     kdvfs_steps* steps;
@@ -43,6 +48,14 @@ serve::StepPolicy policy_of(const std::string& name) {
            "use one_clock, no_harm, two_clocks or by_step");
 }
 
+nlohmann::ordered_json json_of(const std::optional<serve::StepProof>& proof) {
+    if (!proof || !proof->change()) return nullptr;
+    return {{"change_pct", proof->change()->mean},
+            {"low_pct", proof->change()->low},
+            {"high_pct", proof->change()->high},
+            {"is_followed", !proof->is_broken()}};
+}
+
 }  // namespace
 
 struct kdvfs_steps {
@@ -52,7 +65,10 @@ struct kdvfs_steps {
     kdvfs_gpu& gpu;
     serve::StepBuckets buckets{};
     serve::StepLoad load{buckets};
+    double late_first_tokens = serve::StepTargets{}.late_first_tokens;
     std::optional<serve::PlannedGpu> planned;
+    std::optional<serve::StepProof> proof;
+    bool by_plan = true;
     std::atomic<std::uint64_t> users{0};  // steps that have not ended
 };
 
@@ -89,10 +105,43 @@ kdvfs_status kdvfs_steps_plan(kdvfs_steps* steps, const char* table, const char*
         targets.gap = kdvfs::Seconds{gap_s};
         targets.switch_latency = kdvfs::Seconds{switch_latency_s};
         targets.chunk_tokens = chunk_tokens;
+        targets.late_first_tokens = its.late_first_tokens;
         const auto costs =
             serve::read_step_table(std::filesystem::path{&given(table, "the table")});
         serve::PlannedGpu planned{*its.gpu.gpu, serve::make_step_plan(costs, its.load, targets)};
         its.planned.emplace(std::move(planned));
+        its.proof.reset();
+        its.by_plan = true;
+    });
+}
+
+kdvfs_status kdvfs_steps_late_first_tokens(kdvfs_steps* steps, double share) {
+    return guarded([&] { given(steps, "the steps").late_first_tokens = share; });
+}
+
+kdvfs_status kdvfs_steps_prove(kdvfs_steps* steps, double block_s) {
+    return guarded([&] {
+        kdvfs_steps& its = given(steps, "the steps");
+        if (!(block_s >= 1 && block_s <= 86400))
+            reject("prove a plan", "blocks of " + std::to_string(block_s) + " s",
+                   "they are shorter than a second, or longer than a day",
+                   "give a time longer than most requests, such as 30");
+        its.proof.emplace(kdvfs::Seconds{block_s});
+    });
+}
+
+kdvfs_status kdvfs_steps_energy(kdvfs_steps* steps, double joules, double seconds) {
+    return guarded([&] {
+        kdvfs_steps& its = given(steps, "the steps");
+        if (!its.proof)
+            reject("prove a plan", "a sample of the energy", "no proof has begun",
+                   "call kdvfs_steps_prove first");
+        if (!std::isfinite(joules) || !(std::abs(seconds) < 1e9))
+            reject("prove a plan", "a sample of the energy",
+                   "its energy or its time is not a valid number",
+                   "give joules and seconds since any origin");
+        its.proof->energy(kdvfs::Seconds{seconds}, {joules});
+        its.by_plan = its.proof->by_plan(kdvfs::Seconds{seconds});
     });
 }
 
@@ -102,11 +151,13 @@ kdvfs_status kdvfs_step_begin(kdvfs_steps* steps, void* stream, uint32_t prompt_
     return guarded([&] {
         kdvfs_steps& its = given(steps, "the steps");
         static_cast<void>(given(step, "the step"));
-        ::new (step) OpenStep{its,
-                              *its.planned,
-                              stream_of(its.gpu, stream),
-                              {prompt_tokens, sequences, context_tokens},
-                              kdvfs::Seconds{slack_s}};
+        const serve::StepShape shape{prompt_tokens, sequences, context_tokens};
+        const kdvfs::StreamRef in = stream_of(its.gpu, stream);
+        if (its.by_plan)
+            ::new (step) OpenStep{its, *its.planned, in, shape, kdvfs::Seconds{slack_s}};
+        else
+            ::new (step) OpenStep{its, *its.planned, in, shape,
+                                  its.planned->plan().clock_table().at_top(shape)};
         its.users.fetch_add(1, std::memory_order_relaxed);
     });
 }
@@ -130,7 +181,7 @@ kdvfs_status kdvfs_step_end(kdvfs_step* step) {
 kdvfs_status kdvfs_steps_rest(kdvfs_steps* steps, void* stream) {
     return guarded([&] {
         const kdvfs_steps& its = given(steps, "the steps");
-        its.planned->rest(stream_of(its.gpu, stream));
+        if (its.by_plan) its.planned->rest(stream_of(its.gpu, stream));
     });
 }
 
@@ -141,6 +192,7 @@ kdvfs_status kdvfs_steps_report_json(kdvfs_steps* steps, char** json) {
         const serve::StepPlan& plan = its.planned->plan();
         nlohmann::ordered_json text{{"one_clock_because", plan.reason()},
                                     {"idle_core_mhz", plan.idle_clock().count},
+                                    {"proof", json_of(its.proof)},
                                     {"phases", nlohmann::ordered_json::array()}};
         for (const serve::PhaseReport& phase : its.planned->phases(its.gpu.gpu->report())) {
             nlohmann::ordered_json row{{"phase", to_string(phase.phase)},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// libkdvfs: pipelines, their plans and files, and the power of a node.
+// libkdvfs: batch sizes, pipelines, their plans and files, and the power of a node.
+#include <kdvfs/train/batch_size.hpp>
 #include <kdvfs/train/folder_ranks.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/node_power.hpp>

@@ -62,6 +62,10 @@ struct StepClockTable {
         if (shape.prompt_tokens == 0 && clock != auto_clock) clock = std::max(clock, floor);
         return {clock, buckets.variant(shape, urgent), urgent};
     }
+    /// What a step is to run at where no plan is followed.
+    [[nodiscard]] StepDecision at_top(StepShape shape) const noexcept {
+        return {top, buckets.variant(shape, true), true};
+    }
 
 private:
     [[nodiscard]] bool is_measured(StepShape shape) const noexcept {

@@ -2,40 +2,48 @@
 #pragma once
 
 #include <kdvfs/detail/form.hpp>
+#include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/tune/compared_blocks.hpp>
 #include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/units.hpp>
 
-#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
 namespace kdvfs::inline v0_3::serve {
 
-/// Measures what a plan saves while the engine serves, as `tune::Session` does for iterations:
-/// pairs of neighbouring blocks in random order, one by the plan and one at the top clock. What a
-/// pair's blocks draw is compared: requests come independently of clocks. A plan that costs energy
-/// is given up. A pure state machine, one for an engine and its energy counter; not thread-safe.
+/// Measures what a plan saves while the engine serves, as `kdvfs tune` compares iterations: pairs
+/// of neighbouring blocks in random order, one by the plan and one at the top clock. The power of a
+/// pair's blocks is compared: requests come independently of clocks. A plan that costs energy is no
+/// longer followed. A pure state machine, one for an engine and its energy counter; not
+/// thread-safe.
 ///
-///     const bool planned = proof.by_plan(now);
-///     StepScope step{gpu, stream, shape, planned ? slack : StepClocks::none};
-///     ...                                       // at the top clock: no `gpu.rest()` either
+///     if (proof.by_plan(now))
+///         StepScope step{gpu, stream, shape, slack}; ...
+///     else                                        // and no `gpu.rest()`
+///         StepScope step{gpu, stream, shape, gpu.plan().clock_table().at_top(shape)}; ...
 ///     proof.energy(sampled_at, joules);
 class StepProof {
 public:
     /// @param block how long one lasts: longer than most requests, which go on from one to the next
-    explicit StepProof(Seconds block = Seconds{30}) : block_{block} {}
+    explicit StepProof(Seconds block = Seconds{30}) : blocks_{options(block), {}, 1, often} {}
 
     /// Whether what begins now, a step or idle time, is to follow the plan.
     [[nodiscard]] bool by_plan(Seconds now) {
-        if (!began_ || now >= *began_ + block_) next_block(now);
-        return !is_broken() && by_plan_;
+        const bool planned = blocks_.next(time_point(now));
+        return planned && !is_broken();
     }
 
-    /// A sample of the energy counter.
+    /// A sample of the energy counter. Times do not decrease, and have the origin of `by_plan`.
     void energy(Seconds time, Joules reading) {
-        if (!began_ || time < *began_ + settle) return;
-        if (!first_) first_ = {time, reading};
-        last_ = {time, reading};
+        const measure::EnergySample sample{time_point(time), reading};
+        blocks_.add({&sample, 1});
+        for (; compared_ < blocks_.pairs().size(); ++compared_) {
+            const auto& [planned, top] = blocks_.pairs()[compared_];
+            pairs_.add((planned.energy / planned.time).count, (top.energy / top.time).count);
+        }
     }
 
     /// The change of energy by the plan, with an interval that holds at every moment with 95 %.
@@ -46,42 +54,20 @@ public:
     [[nodiscard]] bool is_broken() const { return change() && change()->low > 0; }
 
 private:
-    struct Sample {
-        Seconds time{0};
-        Joules reading{0};
-    };
-    static constexpr Seconds settle{0.5};       ///< of a block: counters may be late
-    static constexpr std::uint64_t often = 64;  ///< pairs, one after the other; then each tenth
-    static constexpr std::uint64_t seldom = 10;
+    static constexpr std::uint64_t often = 64;             ///< pairs
+    static constexpr std::chrono::milliseconds late{500};  ///< counters may be, at a block's begin
 
-    void next_block(Seconds now) {
-        if (began_) end_block();
-        began_ = now;
-        const std::uint64_t pair = blocks_ / 2;
-        const bool planned_first = ((pair * 0x9E3779B97F4A7C15ULL) >> 63) != 0;
-        is_judged_ = pair < often || pair % seldom == 0;
-        by_plan_ = !is_judged_ || (blocks_ % 2 == 0) == planned_first;
-        first_ = last_ = std::nullopt;
+    static tune::BlockOptions options(Seconds block) {
+        const auto whole = std::chrono::duration_cast<Duration>(block);
+        return {.switch_latency = late / 10, .measured = whole - late, .counter_rows = 0};
+    }
+    static TimePoint time_point(Seconds time) {
+        return TimePoint{std::chrono::duration_cast<Duration>(time)};
     }
 
-    void end_block() {
-        const bool is_measured = first_ && last_->time > first_->time;
-        watts_[by_plan_ ? 1 : 0] = is_measured ? (last_->reading - first_->reading).count /
-                                                     (last_->time - first_->time).count()
-                                               : 0;
-        if (++blocks_ % 2 != 0) return;
-        if (is_judged_ && watts_[0] > 0 && watts_[1] > 0) pairs_.add(watts_[1], watts_[0]);
-        watts_ = {};
-    }
-
-    Seconds block_;
-    std::optional<Seconds> began_;
-    bool by_plan_ = true;
-    bool is_judged_ = true;
-    std::optional<Sample> first_, last_;
-    std::array<double, 2> watts_{};  ///< at the top clock, by the plan; 0: not measured
-    std::uint64_t blocks_ = 0;
+    tune::detail::ComparedBlocks blocks_;
     tune::detail::PairedComparison pairs_;
+    std::size_t compared_ = 0;  ///< of the pairs of `blocks_`
 };
 
 }  // namespace kdvfs::inline v0_3::serve

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/compared_blocks.hpp>
 #include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/detail/tune/saving_json.hpp>
 #include <kdvfs/tune/plan_file.hpp>
@@ -21,12 +22,6 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune {
-
-/// What an iteration cost in two neighbouring blocks, one of which followed a plan.
-struct ComparedPair {
-    Cost planned;
-    Cost found;
-};
 
 /// What a session tells whoever has started its program, in the file that the environment variable
 /// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s","measure_only"`
