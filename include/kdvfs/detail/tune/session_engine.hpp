@@ -246,6 +246,11 @@ private:
 
 }  // namespace detail
 
+KDVFS_INLINE MergedStores merge_profile_stores(const std::vector<std::filesystem::path>& from,
+                                               const std::filesystem::path& into, bool hash_names) {
+    return detail::StoreMerge{hash_names}.merge(from, into);
+}
+
 KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
     const Gpu& gpu, kdvfs::detail::GpuService& service, const SessionMode& mode,
     const SweepOptions& sweep, bool (*obeys_plan)(std::string_view kernel)) {
