@@ -11,7 +11,6 @@
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
-#include <kdvfs/tune/session.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -244,7 +243,7 @@ class StoreMerge {
 public:
     explicit StoreMerge(bool hash_names) : hashes_{hash_names} {}
 
-    MergedStores merge(std::vector<std::filesystem::path> from, const std::filesystem::path& into) {
+    void merge(std::vector<std::filesystem::path> from, const std::filesystem::path& into) {
         namespace fs = std::filesystem;
         std::error_code ignored;
         if (fs::exists(into, ignored)) from.push_back(into);
@@ -255,8 +254,11 @@ public:
                     programs[entry.path().filename().string()].push_back(entry.path() /
                                                                          "profile.csv");
         for (const auto& [name, files] : programs) merge_program(files, into / name);
-        return merged_;
     }
+
+    [[nodiscard]] std::size_t programs() const { return programs_; }
+    [[nodiscard]] std::size_t profiles() const { return profiles_; }
+    [[nodiscard]] std::size_t unreadable() const { return unreadable_; }
 
 private:
     static constexpr std::size_t most_samples = 8;
@@ -297,7 +299,7 @@ private:
             try {
                 sources.push_back(read(file));
             } catch (const Error&) {
-                ++merged_.unreadable;
+                ++unreadable_;
             }
         }
         if (sources.empty()) return;
@@ -320,8 +322,8 @@ private:
         if (trace != sources.end()) write_trace(trace_path(file), trace->trace);
         const auto shown = first([](const Source& s) { return s.experience.has_value(); });
         if (shown != sources.end()) write_experience(file, *shown->experience);
-        merged_.profiles += profiles.size();
-        ++merged_.programs;
+        profiles_ += profiles.size();
+        ++programs_;
         kdvfs::detail::write_file_atomically(
             file, to_csv(merge_profiles(std::move(profiles), most_samples)));
     }
@@ -348,7 +350,9 @@ private:
     }
 
     bool hashes_;
-    MergedStores merged_;
+    std::size_t programs_ = 0;    ///< that were written
+    std::size_t profiles_ = 0;    ///< that went into them
+    std::size_t unreadable_ = 0;  ///< profiles that were left out
 };
 
 }  // namespace kdvfs::inline v0_3::tune::detail

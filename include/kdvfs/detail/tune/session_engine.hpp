@@ -248,7 +248,9 @@ private:
 
 KDVFS_INLINE MergedStores merge_profile_stores(const std::vector<std::filesystem::path>& from,
                                                const std::filesystem::path& into, bool hash_names) {
-    return detail::StoreMerge{hash_names}.merge(from, into);
+    detail::StoreMerge stores{hash_names};
+    stores.merge(from, into);
+    return {stores.programs(), stores.profiles(), stores.unreadable()};
 }
 
 KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
