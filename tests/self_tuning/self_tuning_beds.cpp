@@ -135,6 +135,7 @@ bool saving_row(const Beds& beds, bool second) {
             const Bed bed{board_of(seed), latency, seed};
             const Program program = draw_program(bed.board(), seed);
             const Bed::Oracle oracle = bed.oracle(program);
+            if (second) std::filesystem::remove_all(std::getenv("KDVFS_STORE"));
             Course run = bed.run(program, Kind::tune, any_number, beds.longest());
             if (second) run = bed.run(program, Kind::tune, any_number, beds.longest());
             const Course twin = bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});

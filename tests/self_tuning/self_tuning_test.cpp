@@ -158,5 +158,79 @@ TEST(ProfileStore, TakesFromTheSiteWhatTheUserHasNotAndWhatCanBeTrusted) {
     fs::remove_all(folder);
 }
 
+/// Rows of a board that takes `time` and uses `energy` times as much as another, at two clocks.
+void write_source(const std::filesystem::path& file, double time, double energy, Megahertz lower) {
+    tune::Profile profile{"MI210"};
+    for (const Megahertz core : {auto_clock, lower})
+        for (std::uint32_t sample = 0; sample < 2; ++sample) {
+            const bool baseline = core == auto_clock;
+            const double slower = baseline ? 1 : 1.1;
+            const double less = baseline ? 1 : 0.8;
+            profile.add({{"secret_gemm", {}},
+                         {core, auto_clock},
+                         {Seconds{0.1 * time * slower}, Joules{30 * energy * less}},
+                         "",
+                         3,
+                         sample,
+                         baseline});
+        }
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream{file} << to_csv(profile);
+    tune::LaunchSequence sequence;
+    sequence.launches.assign(3, {"secret_gemm", {}});
+    tune::write_launches(tune::sequence_path(file), sequence);
+}
+
+TEST(ProfileStore, MergesWhatSeveralNodesHaveMeasuredAndHidesNames) {
+    namespace fs = std::filesystem;
+    using tune::detail::ProfileStore;
+    const fs::path folder =
+        fs::temp_directory_path() / ("kdvfs_merge_" + std::to_string(::getpid()));
+    fs::remove_all(folder);
+    const tune::detail::StoredProgram program{
+        "MI210", "files", {{"secret_gemm", {}}}, Seconds{0.3}};
+    // The second board is 2 % slower and uses 10 % more: its rows count as the first board's would.
+    write_source(ProfileStore{folder / "a"}.file_of(program), 1, 1, {1000});
+    write_source(ProfileStore{folder / "b"}.file_of(program), 1.02, 1.1, {1200});
+    const fs::path broken = ProfileStore{folder / "c"}.file_of(program);
+    std::ofstream{broken} << "not a profile\n";
+    const auto merged = tune::merge_profile_stores({folder / "a", folder / "b", folder / "c"},
+                                                   folder / "site", true);
+    EXPECT_EQ(merged.programs, 1U);
+    EXPECT_EQ(merged.profiles, 2U);
+    EXPECT_EQ(merged.unreadable, 1U);
+    for (const auto& entry : fs::recursive_directory_iterator{folder / "site"}) {
+        if (!entry.is_regular_file()) continue;
+        std::ifstream input{entry.path()};
+        const std::string text{std::istreambuf_iterator<char>{input}, {}};
+        EXPECT_EQ(text.find("secret"), std::string::npos) << entry.path();
+    }
+    // A run of the program finds its kernels by their names, and both clocks.
+    const ProfileStore store{folder / "user", folder / "site"};
+    const fs::path own = store.file_of(program);
+    const tune::Profile profile = tune::read_profile(own);
+    ASSERT_EQ(profile.kernels().size(), 1U);
+    EXPECT_EQ(profile.kernels()[0].key.name, "secret_gemm");
+    EXPECT_EQ(tune::read_launches(tune::sequence_path(own)).launches.size(), 3U);
+    const auto* found = profile.kernels()[0].find({auto_clock, auto_clock});
+    ASSERT_TRUE(found);
+    for (const Megahertz core : {Megahertz{1000}, Megahertz{1200}}) {
+        const auto* point = profile.kernels()[0].find({core, auto_clock});
+        ASSERT_TRUE(point) << core.count;
+        EXPECT_EQ(point->samples.size(), 2U);
+        EXPECT_NEAR(point->mean().time / found->mean().time, 1.1, 1e-6);
+        EXPECT_NEAR(point->mean().energy / found->mean().energy, 0.8, 1e-6);
+    }
+    // Once more: what the store has takes part, and does not grow beyond its bound.
+    for (int i = 0; i < 6; ++i)
+        static_cast<void>(
+            tune::merge_profile_stores({folder / "a", folder / "b"}, folder / "site", false));
+    fs::remove(own);
+    const tune::Profile again = tune::read_profile(store.file_of(program));
+    EXPECT_EQ(again.kernels()[0].key.name, "secret_gemm");
+    EXPECT_LE(again.kernels()[0].find({auto_clock, auto_clock})->samples.size(), 8U);
+    fs::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace self_tuning_bed

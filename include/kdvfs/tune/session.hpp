@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 
@@ -79,6 +80,23 @@ public:
 /// Begins a session.
 /// @param obeys_plan whether the registry binds a kernel to `FromPlan`
 /// @throws Error for a file that cannot be used, and as `Sweeping`
+/// What `merge_profile_stores` has done.
+struct MergedStores {
+    std::size_t programs = 0;    ///< that were written
+    std::size_t profiles = 0;    ///< that went into them
+    std::size_t unreadable = 0;  ///< profiles that were left out
+};
+
+/// Merges stores of profiles (`KDVFS_STORE`) of users, jobs or nodes into one, for example a site's
+/// (`KDVFS_SITE_STORE`). What `into` has already takes part. Each file is replaced atomically.
+/// @param from folders
+/// @param into folder; made where there is none
+/// @param hash_names writes hashes for the names of kernels; a run finds its own by them. Where a
+///        source has hashes, they are written in any case
+/// @throws Error (io), std::filesystem::filesystem_error where a folder cannot be read or made
+KDVFS_INLINE MergedStores merge_profile_stores(const std::vector<std::filesystem::path>& from,
+                                               const std::filesystem::path& into, bool hash_names);
+
 KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
     const Gpu& gpu, extend::GpuService& service, const SessionMode& mode, const SweepOptions& sweep,
     bool (*obeys_plan)(std::string_view kernel));

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/tune/csv_fields.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
+#include <kdvfs/detail/tune/rank_profiles.hpp>
+#include <kdvfs/detail/tune/sweep_design.hpp>
+#include <kdvfs/detail/tune/sweep_file.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/plan_file.hpp>
@@ -17,8 +21,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -43,8 +52,101 @@ inline std::string loaded_drivers() {
     return versions;
 }
 
+/// What the plans of a program have shown that its profile does not say.
+struct PlanExperience {
+    Seconds latency{0};    ///< of switches, as plans are made for
+    double longer_by = 1;  ///< factor: what plans took, against what they promised
+    double stretch = 1;    ///< of the bound of plans
+};
+
+inline std::filesystem::path experience_path(std::filesystem::path profile) {
+    return profile.replace_extension(".plans.csv");
+}
+/// Nothing where there is none that can be used.
+inline std::optional<PlanExperience> read_experience(const std::filesystem::path& profile) {
+    std::ifstream input{experience_path(profile)};
+    std::string header;
+    std::string line;
+    std::getline(input, header);
+    std::getline(input, line);
+    std::array<double, 3> values{};
+    std::size_t count = 0;
+    for (std::size_t at = 0; count < values.size() && at <= line.size(); ++count) {
+        const std::size_t end = std::min(line.find(',', at), line.size());
+        const auto value =
+            kdvfs::detail::parse_number<double>(std::string_view{line}.substr(at, end - at));
+        if (!value) return std::nullopt;
+        values[count] = *value;
+        at = end + 1;
+    }
+    const bool sound = count == values.size() && values[0] >= 0 && values[0] <= 1 &&
+                       values[1] >= 1 && values[1] <= 2 && values[2] >= 1 && values[2] <= 4;
+    if (!sound) return std::nullopt;
+    return PlanExperience{Seconds{values[0]}, values[1], values[2]};
+}
+/// A file that cannot be written is left out.
+inline void write_experience(const std::filesystem::path& profile, const PlanExperience& shown) {
+    try {
+        kdvfs::detail::write_file_atomically(
+            experience_path(profile), "latency_s,longer_by,stretch\n" +
+                                          kdvfs::detail::to_text(shown.latency.count()) + ',' +
+                                          kdvfs::detail::to_text(shown.longer_by) + ',' +
+                                          kdvfs::detail::to_text(shown.stretch) + '\n');
+    } catch (const Error&) {  // the disk is full: done without
+    }
+}
+
+/// A kernel's name as files show it that many may read.
+inline std::string hashed_name(const std::string& kernel) {
+    const std::string hash = kdvfs::detail::content_hash(kernel);
+    return "kernel_" + hash.substr(hash.find(':') + 1);
+}
+inline bool is_hashed_name(std::string_view kernel) {
+    constexpr std::string_view begin = "kernel_";
+    return kernel.size() == begin.size() + 16 && kernel.starts_with(begin) &&
+           kernel.find_first_not_of("0123456789abcdef", begin.size()) == std::string_view::npos;
+}
+
+/// What runs, jobs or nodes have measured of one program, as one profile: boards of a kind are
+/// ranks that measured at other times. A kernel's costs are taken against those of the same source
+/// at the baseline. Where a kernel's time differs by more than 5 %, the largest source's stay.
+/// @param most_samples of a clock point; the largest sources come first
+inline Profile merge_profiles(std::vector<Profile> sources, std::size_t most_samples) {
+    std::vector<std::vector<ProfileRow>> rows;
+    for (const Profile& source : sources) rows.push_back(rows_of(source));
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    std::vector<ClockPoint> points;
+    std::optional<ClockPoint> baseline;
+    for (const ProfileRow& row : rows.front())
+        if (row.is_baseline) baseline = row.clock;
+    for (const auto& source : rows)
+        for (const ProfileRow& row : source)
+            if (std::find(points.begin(), points.end(), row.clock) == points.end())
+                points.push_back(row.clock);
+    if (!baseline) return sources.front();
+    RankProfiles merged{sources.front().gpu(), SweepDesign{points, baseline}};
+    std::map<ClockPoint, std::size_t> samples;
+    std::uint64_t pairs = 0;
+    for (std::uint32_t rank = 0; rank < rows.size(); ++rank) {
+        std::map<std::tuple<ClockPoint, std::uint32_t, std::uint32_t>, RankBlock> blocks;
+        for (ProfileRow& row : rows[rank]) {
+            RankBlock& block = blocks[{row.clock, row.block.id, row.block.id > 0 ? 0 : row.sample}];
+            block.clock = row.clock;
+            block.rows.push_back(std::move(row));
+        }
+        for (auto& [key, block] : blocks) {
+            if (++samples[block.clock] > most_samples) continue;
+            block.stage = 2 * ++pairs - (block.clock == baseline ? 1 : 0);
+            merged.add(rank, std::move(block));
+        }
+    }
+    return merged.of_rank(0);
+}
+
 /// The sweep files that a user's runs share: a folder for each program on a board, named after a
-/// hash of what it is found by, so that it tells no kernel's name. Iterations that differ by more
+/// hash of what it is found by, so that it tells no kernel's name. Files of a site may have names
+/// hashed as well (`merge_profile_stores`). Iterations that differ by more
 /// than about a quarter are other programs. The oldest folders are removed, and so are those that
 /// have grown too large. What the user has not is taken from the site's store, which is only read.
 class ProfileStore {
@@ -89,8 +191,8 @@ private:
         return hash.substr(hash.find(':') + 1);
     }
 
-    static std::array<std::filesystem::path, 3> files_of(const std::filesystem::path& file) {
-        return {file, sequence_path(file), trace_path(file)};
+    static std::array<std::filesystem::path, 4> files_of(const std::filesystem::path& file) {
+        return {file, sequence_path(file), trace_path(file), experience_path(file)};
     }
 
     /// What the site knows of the program, as far as its files can be trusted.
@@ -101,9 +203,22 @@ private:
         try {
             for (std::size_t i = 0; i < from.size(); ++i)
                 if (std::filesystem::file_size(from[i], ignored) <= most_bytes && !ignored)
-                    kdvfs::detail::write_file_atomically(to[i], read_trusted_file(from[i]));
+                    kdvfs::detail::write_file_atomically(
+                        to[i], with_names(read_trusted_file(from[i]), program));
         } catch (const Error&) {  // others may write it, or the disk is full: done without
         }
+    }
+
+    /// A site may have hashed the names of kernels: the program knows its own.
+    static std::string with_names(std::string text, const StoredProgram& program) {
+        for (const KernelKey& key : program.kernels) {
+            const std::string hashed = hashed_name(key.name);
+            const std::string name = kdvfs::detail::csv_field(key.name);
+            for (std::size_t at = text.find(hashed); at != std::string::npos;
+                 at = text.find(hashed, at + name.size()))
+                text.replace(at, hashed.size(), name);
+        }
+        return text;
     }
 
     void remove_oldest() const {
@@ -121,6 +236,123 @@ private:
 
     std::filesystem::path folder_;
     std::filesystem::path site_;
+};
+
+/// Merges stores of profiles program by program.
+class StoreMerge {
+public:
+    explicit StoreMerge(bool hash_names) : hashes_{hash_names} {}
+
+    void merge(std::vector<std::filesystem::path> from, const std::filesystem::path& into) {
+        namespace fs = std::filesystem;
+        std::error_code ignored;
+        if (fs::exists(into, ignored)) from.push_back(into);
+        std::map<std::string, std::vector<fs::path>> programs;
+        for (const fs::path& store : from)
+            for (const auto& entry : fs::directory_iterator{store})
+                if (is_file(entry.path() / "profile.csv"))
+                    programs[entry.path().filename().string()].push_back(entry.path() /
+                                                                         "profile.csv");
+        for (const auto& [name, files] : programs) merge_program(files, into / name);
+    }
+
+    [[nodiscard]] std::size_t programs() const { return programs_; }
+    [[nodiscard]] std::size_t profiles() const { return profiles_; }
+    [[nodiscard]] std::size_t unreadable() const { return unreadable_; }
+
+private:
+    static constexpr std::size_t most_samples = 8;
+
+    struct Source {
+        Profile profile;
+        LaunchSequence sequence;
+        LaunchTrace trace;
+        std::optional<PlanExperience> experience;
+    };
+
+    /// No link: who merges may have more rights than who wrote.
+    static bool is_file(const std::filesystem::path& path) {
+        std::error_code failed;
+        return std::filesystem::symlink_status(path, failed).type() ==
+                   std::filesystem::file_type::regular &&
+               std::filesystem::file_size(path, failed) <= ProfileStore::most_bytes && !failed;
+    }
+    static Profile read_whole_lines(const std::filesystem::path& file) {
+        std::ifstream input{file, std::ios::binary};
+        std::string text{std::istreambuf_iterator<char>{input}, {}};
+        text.resize(text.rfind('\n') + 1);  // a run may be writing it
+        std::istringstream lines{text};
+        return read_profile(lines, file.string());
+    }
+    static Source read(const std::filesystem::path& file) {
+        Source source{read_whole_lines(file), {}, {}, {}};
+        if (is_file(sequence_path(file))) source.sequence = read_launches(sequence_path(file));
+        if (is_file(trace_path(file))) source.trace = read_trace(trace_path(file));
+        if (is_file(experience_path(file))) source.experience = read_experience(file);
+        return source;
+    }
+
+    void merge_program(const std::vector<std::filesystem::path>& files,
+                       const std::filesystem::path& into) {
+        std::vector<Source> sources;
+        for (const auto& file : files) {
+            try {
+                sources.push_back(read(file));
+            } catch (const Error&) {
+                ++unreadable_;
+            }
+        }
+        if (sources.empty()) return;
+        // Names of both kinds are not found alike.
+        const bool hash = hashes_ || std::any_of(sources.begin(), sources.end(), is_hashed);
+        std::vector<Profile> profiles;
+        for (Source& source : sources) {
+            if (hash) hash_names(source);
+            if (source.profile.gpu() == sources.front().profile.gpu())
+                profiles.push_back(source.profile);
+        }
+        std::filesystem::create_directories(into);
+        const auto file = into / "profile.csv";
+        const auto first = [&](auto has) {
+            return std::find_if(sources.begin(), sources.end(), has);
+        };
+        const auto sequence = first([](const Source& s) { return !s.sequence.launches.empty(); });
+        if (sequence != sources.end()) write_launches(sequence_path(file), sequence->sequence);
+        const auto trace = first([](const Source& s) { return !s.trace.iterations.empty(); });
+        if (trace != sources.end()) write_trace(trace_path(file), trace->trace);
+        const auto shown = first([](const Source& s) { return s.experience.has_value(); });
+        if (shown != sources.end()) write_experience(file, *shown->experience);
+        profiles_ += profiles.size();
+        ++programs_;
+        kdvfs::detail::write_file_atomically(
+            file, to_csv(merge_profiles(std::move(profiles), most_samples)));
+    }
+
+    static bool is_hashed(const Source& source) {
+        const auto& kernels = source.profile.kernels();
+        return std::any_of(kernels.begin(), kernels.end(), [](const KernelProfile& kernel) {
+            return is_hashed_name(kernel.key.name);
+        });
+    }
+    static void hash_names(Source& source) {
+        const auto hash = [](KernelKey& key) {
+            if (!is_hashed_name(key.name)) key.name = hashed_name(key.name);
+        };
+        Profile hashed{source.profile.gpu()};
+        for (ProfileRow row : rows_of(source.profile)) {
+            hash(row.key);
+            row.group.clear();
+            hashed.add(row);
+        }
+        source.profile = std::move(hashed);
+        for (KernelKey& key : source.sequence.launches) hash(key);
+        for (KernelKey& key : source.trace.kernels) hash(key);
+    }
+
+    bool hashes_;
+    std::size_t programs_ = 0;    ///< that were written
+    std::size_t profiles_ = 0;    ///< that went into them
+    std::size_t unreadable_ = 0;  ///< profiles that were left out
 };
 
 }  // namespace kdvfs::inline v0_3::tune::detail

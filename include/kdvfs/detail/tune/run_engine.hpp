@@ -535,15 +535,22 @@ private:
             std::max(schedule_.left(), Seconds{0}) * of_what_is_left);
         options.seed += sweeps_;
         std::shared_ptr<SweepEngine> sweep;
+        std::optional<Profile> known;
         if (sweeps_++ == 0 && !tuning_.store.empty() && !team_) {
             try {
-                options.file = ProfileStore{tuning_.store, tuning_.site}.file_of(program());
+                stored_ = ProfileStore{tuning_.store, tuning_.site}.file_of(program());
+                if (const auto before = read_experience(stored_)) take_over(*before);
+                options.file = stored_;
                 sweep = std::make_shared<SweepEngine>(*service_, options);
             } catch (const std::exception&) {  // another run has it, or it is damaged
                 options.file.clear();
+                known = read_if_whole(stored_);
             }
+        } else {
+            stored_.clear();
         }
-        if (!sweep) sweep = std::make_shared<SweepEngine>(*service_, options, at_once);
+        if (!sweep)
+            sweep = std::make_shared<SweepEngine>(*service_, options, at_once, std::move(known));
         const std::lock_guard lock{scopes_};
         sweep_ = std::move(sweep);
     }
@@ -556,6 +563,20 @@ private:
         ended.reset();
         blocks_.forget();
         service_->keep_record(true);
+    }
+    /// What plans of earlier runs have shown.
+    void take_over(const PlanExperience& before) {
+        switch_latency_ = before.latency;
+        longer_by_ = before.longer_by;
+        schedule_.begin_with_stretch(before.stretch);
+    }
+    [[nodiscard]] std::optional<Profile> read_if_whole(const std::filesystem::path& file) const {
+        try {
+            Profile profile = read_profile(file);
+            if (profile.gpu() == gpu_name(service_->info())) return profile;
+        } catch (const Error&) {  // there is none, or it is being written
+        }
+        return std::nullopt;
     }
     /// The program, as its last iteration shows it.
     [[nodiscard]] StoredProgram program() const {
@@ -617,6 +638,8 @@ private:
         }
         promised_pct_ = plan.slowdown_pct;
         switch_latency_ = plan.latency;
+        if (!stored_.empty())
+            write_experience(stored_, {switch_latency_, longer_by_, schedule_.stretch()});
         schedule_.planned(plan.saving_pct);
     }
     void follow(const PlannedSequence& sequence) {
@@ -652,8 +675,9 @@ private:
     TimePoint began_{};   ///< the iteration under way
     Seconds found_iteration_{0};
     std::uint64_t sweeps_ = 0;
-    double promised_pct_ = 0;  ///< slowdown of the plan
-    double slowdown_pct_ = 0;  ///< of the plan, as measured last
+    std::filesystem::path stored_;  ///< profile of the program that is explored; empty: none
+    double promised_pct_ = 0;       ///< slowdown of the plan
+    double slowdown_pct_ = 0;       ///< of the plan, as measured last
     double longer_by_ = 1;
     Seconds switch_latency_{sweep_options_.block.switch_latency};  ///< taken for, not measured
     PlannedSequence followed_sequence_;                            ///< last

@@ -31,6 +31,8 @@ struct RunOptions {
     Seconds block{10};                     ///< of comparison, at least
     double first_hour_as_found = 0.1;      ///< share of the first hour for comparison blocks
     double later_as_found = 0.03;          ///< and of the rest
+    double precise_pct = 0.15;             ///< half-width of intervals from which on less will do
+    double precise_as_found = 0.01;        ///< share of the time for comparison blocks then
     double least_saving_pct = 0.3;         ///< a plan that saves less is given up
     bool switches_known = false;           ///< how late clocks change was measured
     bool measure_only = false;             ///< clocks cannot be set: plans do nothing
@@ -147,6 +149,10 @@ public:
         constexpr std::array shares{0.75, 0.4, 0.15};
         return options_.max_slowdown * shares[std::min(retreats_, shares.size() - 1)] * stretch_;
     }
+    /// Factor of the bound of plans, as those before took less time than they might.
+    [[nodiscard]] double stretch() const { return stretch_; }
+    /// A run before has ended with this factor.
+    void begin_with_stretch(double stretch) { stretch_ = stretch; }
     /// What the plan before did to time and energy, in percent, where another one is wanted since.
     [[nodiscard]] const std::optional<BlockChange>& outcome() const { return outcome_; }
     /// Whether the plan that is wanted is one of one clock: several have broken their bound.
@@ -468,9 +474,10 @@ private:
         // Much less slowdown than the bound: a plan that uses more of it saves more. First with
         // what has been learned of switches.
         constexpr double used = 0.95;
-        const double factor = used * 100 * options_.max_slowdown / std::max(time->high, 0.1);
+        const double likely = (time->mean + time->high) / 2;
+        const double factor = used * 100 * options_.max_slowdown / std::max(likely, 0.1);
         const bool saves = -energy->high >= options_.least_saving_pct;
-        if (!saves || factor <= 1.2 || improved_ >= most_improved || retreats_ > 0) return;
+        if (!saves || factor <= 1.1 || improved_ >= most_improved || retreats_ > 0) return;
         if (++improved_ > 1 || options_.switches_known) stretch_ *= std::min(factor, 1.5);
         plan_again();
     }
@@ -510,6 +517,7 @@ private:
             if (!may_compare()) return {As::planned};
             slot_ = 0;
             ++triple_;
+            compared_at_ = passed_;
             as_found_slot_ = static_cast<std::uint32_t>(random_() % slots);
             begin_slot();
         } else if (block_ == 0 && slot_time_ >= options_.settle && slot_iterations_ > 0) {
@@ -532,6 +540,8 @@ private:
     /// which nothing is known is only followed beside them.
     [[nodiscard]] bool may_compare() const {
         if (time_.pairs() + triples_.size() < PairedComparison::fewest_pairs) return true;
+        if (is_precise() && passed_ < compared_at_ + options_.block / options_.precise_as_found)
+            return false;
         constexpr Seconds hour{3600};
         constexpr double early = 0.4;  // of the first hour's share
         const Seconds since = passed_;
@@ -540,6 +550,14 @@ private:
             std::min(first, first * early + since * (options_.first_hour_as_found * (1 - early))) +
             std::max(since - hour, Seconds{0}) * options_.later_as_found;
         return compared_time_ + options_.settle + options_.block <= allowed;
+    }
+
+    /// Whether the saving and the slowdown are known as well as they need to be.
+    [[nodiscard]] bool is_precise() const {
+        const auto time = time_.change();
+        const auto energy = energy_.change();
+        return time && energy && energy->high - energy->low <= 2 * options_.precise_pct &&
+               time->high - time->low <= 2 * options_.precise_pct;
     }
 
     void abandon_blocks() {
@@ -558,6 +576,7 @@ private:
 
     Seconds passed_{0};
     Seconds compared_time_{0};  ///< as found, while a plan is followed
+    Seconds compared_at_{0};    ///< when the last blocks began
     Seconds followed_{0};       ///< by plans that were ended
     Seconds plan_time_{0};      ///< by the plan that is followed
     Seconds explored_lost_{0};

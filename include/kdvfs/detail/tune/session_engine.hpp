@@ -246,6 +246,13 @@ private:
 
 }  // namespace detail
 
+KDVFS_INLINE MergedStores merge_profile_stores(const std::vector<std::filesystem::path>& from,
+                                               const std::filesystem::path& into, bool hash_names) {
+    detail::StoreMerge stores{hash_names};
+    stores.merge(from, into);
+    return {stores.programs(), stores.profiles(), stores.unreadable()};
+}
+
 KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
     const Gpu& gpu, kdvfs::detail::GpuService& service, const SessionMode& mode,
     const SweepOptions& sweep, bool (*obeys_plan)(std::string_view kernel)) {

@@ -172,13 +172,14 @@ public:
     /// @throws Error (not_supported) if clocks are not set, (invalid_input) for clocks that the
     ///         device does not list or options that make no sense, and as `SweepFile`
     /// @param at_once ranks of a job that are swept together (`decide`)
+    /// @param known measurements of earlier runs, where no file has them
     SweepEngine(kdvfs::detail::GpuService& service, const SweepOptions& options,
-                std::size_t at_once = 1)
+                std::size_t at_once = 1, std::optional<Profile> known = std::nullopt)
         : service_{&service},
           options_{checked(service, options)},
           sink_{service},
           schedule_{SweepDesign{points_of(service, options), options.baseline}, options, at_once},
-          profile_{gpu_name(service.info())} {
+          profile_{known ? *std::move(known) : Profile{gpu_name(service.info())}} {
         if (!options_.file.empty()) {
             file_.emplace(options_.file, profile_.gpu(), options_.baseline);
             const auto earlier = detail::trace_path(options_.file);

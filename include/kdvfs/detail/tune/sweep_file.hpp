@@ -139,6 +139,22 @@ inline SweepRows read_rows(io::CsvReader& reader) {
 
 using detail::read_rows;
 
+namespace detail {
+
+/// All measurements of a profile, as files have them.
+inline std::vector<ProfileRow> rows_of(const Profile& profile) {
+    std::vector<ProfileRow> rows;
+    for (const KernelProfile& kernel : profile.kernels())
+        for (const ProfilePoint& point : kernel.points)
+            for (const ProfileSample& sample : point.samples)
+                rows.push_back({kernel.key, point.clock, sample.cost, kernel.group, kernel.count,
+                                sample.index, point.clock == profile.baseline(), sample.energy_sd,
+                                profile.block_of(sample), sample.held, sample.at_limit});
+    return rows;
+}
+
+}  // namespace detail
+
 #if KDVFS_DEFINES_ENGINE
 
 KDVFS_INLINE Profile read_profile(std::istream& input, const std::string& name) {
@@ -188,17 +204,7 @@ KDVFS_INLINE std::string to_csv_line(const std::string& gpu, const ProfileRow& r
 
 KDVFS_INLINE std::string to_csv(const Profile& profile) {
     std::string text{sweep_header};
-    for (const KernelProfile& kernel : profile.kernels()) {
-        for (const ProfilePoint& point : kernel.points) {
-            for (const auto& sample : point.samples) {
-                text +=
-                    to_csv_line(profile.gpu(),
-                                {kernel.key, point.clock, sample.cost, kernel.group, kernel.count,
-                                 sample.index, point.clock == profile.baseline(), sample.energy_sd,
-                                 profile.block_of(sample), sample.held, sample.at_limit});
-            }
-        }
-    }
+    for (const ProfileRow& row : detail::rows_of(profile)) text += to_csv_line(profile.gpu(), row);
     return text;
 }
 
