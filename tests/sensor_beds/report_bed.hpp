@@ -11,10 +11,40 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sensor_bed {
+
+/// What markers say of calls: some never arrive, and from a moment on their clock may be off.
+class Markers {
+public:
+    Markers(const Run& run, const Bed& bed)
+        : random_{run.calls().size()}, lost_{bed.lost}, leaves_out_{bed.leaves_out} {
+        const auto uniform = [&](double low, double high) {
+            return std::uniform_real_distribution<double>{low, high}(random_);
+        };
+        jump_ = uniform(0.25, 1) * bed.most_jump * (uniform(0, 1) < 0.5 ? -1 : 1);
+        jumps_at_ = uniform(0.2, 0.8) * static_cast<double>(run.drawn().size()) * Run::grain;
+    }
+    /// When a call ran, s; nothing where its markers do not arrive. In order.
+    [[nodiscard]] std::optional<std::pair<double, double>> of(const Run::Call& call) {
+        const bool arrive = std::uniform_real_distribution<double>{}(random_) >= lost_;
+        if (!arrive || (leaves_out_ && call.kernel == 0)) return {};
+        const double begin = static_cast<double>(call.begin) * Run::grain;
+        const double off = begin < jumps_at_ ? 0 : jump_;
+        return std::pair{begin + off, static_cast<double>(call.end) * Run::grain + off};
+    }
+
+private:
+    std::mt19937_64 random_;
+    double lost_;
+    bool leaves_out_;
+    double jump_ = 0;      // s
+    double jumps_at_ = 0;  // s
+};
 
 /// The report of a bed's run through what users have: counter reads by the sampler, looks at the
 /// log each 250 ms, intervals as the markers tell them.
@@ -50,15 +80,16 @@ inline kdvfs::measure::Report report(
     std::size_t logged = 0;
     std::size_t counted = 0;
     std::vector<EnergySample> samples;
+    Markers markers{run, bed};
     for (double now = 0; now < end; now += 0.25) {
         for (; call < run.calls().size(); ++call) {
             const Run::Call& made = run.calls()[call];
             if (static_cast<double>(made.end) * Run::grain > now) break;
-            if (bed.leaves_out && made.kernel == 0) continue;
-            accumulator.add(
-                KernelInterval{.kernel = ids[made.kernel],
-                               .start = Run::time(static_cast<double>(made.begin) * Run::grain),
-                               .end = Run::time(static_cast<double>(made.end) * Run::grain)});
+            const auto ran = markers.of(made);
+            if (!ran) continue;
+            accumulator.add(KernelInterval{.kernel = ids[made.kernel],
+                                           .start = Run::time(ran->first),
+                                           .end = Run::time(ran->second)});
         }
         while (bed.counter_period > 0 && sampler.next_read() < Run::time(now)) {
             const TimePoint at = sampler.next_read();
@@ -84,7 +115,7 @@ inline kdvfs::measure::Report report(
         const double known = call < run.calls().size()
                                  ? static_cast<double>(run.calls()[call].begin) * Run::grain
                                  : now;
-        accumulator.advance(Run::time(std::min(now, known)));
+        accumulator.advance(Run::time(std::min(now, known - bed.most_jump)));
     }
     Report report;
     accumulator.fill(report);

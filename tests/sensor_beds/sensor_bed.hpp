@@ -55,6 +55,11 @@ struct Bed {
     bool leaves_out = false;   ///< the first kernel has no scope
     bool limited = false;      ///< the board's power limit is near what the step draws, or below it
     double least_time = 0.85;  ///< of the time that the oracle resolves
+    double lost = 0;           ///< share of the calls whose markers never arrive
+    double least_delay = 0;    ///< s
+    double least_memory = 5e-3;  ///< s
+    double most_memory = 50e-3;  ///< s
+    double most_jump = 0;        ///< s that the GPU's clock jumps by against the host's, once
 };
 
 /// What the ranges gave.
@@ -165,11 +170,12 @@ inline void Run::draw() {
         step_ += lengths_.back();
     }
     idle_ = uniform(idle.least.count, idle.most.count);
-    truth_.delay = uniform(0, bed_.most_delay) + uniform(-1e-3, 1e-3);
+    truth_.delay = uniform(bed_.least_delay, bed_.most_delay) + uniform(-1e-3, 1e-3);
     truth_.rise = uniform(0, 2e-3);
     truth_.spread = uniform(0, 0.05);
     truth_.noise = uniform(1, 5);
-    const double memory = std::exp(uniform(std::log(5e-3), std::log(50e-3)));
+    const double memory =
+        std::exp(uniform(std::log(bed_.least_memory), std::log(bed_.most_memory)));
     const double duty = uniform(0.25, 1);
     if (bed_.limited) draw_limiter();
     switch (bed_.log) {

@@ -277,6 +277,7 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     }
     estimate_->mix(others, sums.sensor_may_lag);
     estimate_->integrate(sums.assumed, sums.hypotheses);
+    estimate_->doubt(sums.doubts, sums.column_seconds);
     // The sample that the sensor is found by is not all that the counter counted.
     if (!sums.hypotheses.empty()) {
         estimate_->agree(sums.column_seconds, sums.counter.count / sums.gain);

@@ -653,7 +653,10 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
         const SourceChoice choice =
             choose_source(found, log_gain_, log.period(), settings_.counter_period);
         if (choice.source != EnergyFrom::counter || by_power_) {
-            if (!found || !found->holds(sums.column_seconds)) return {};
+            if (!found || !found->holds(sums.column_seconds)) {
+                if (found && found->usual) sums.doubts = std::move(found->hypotheses);
+                return {};
+            }
             take(std::move(*found), log);
             if (!by_power_) {
                 sums.gain = log_gain_.gain();

@@ -78,6 +78,8 @@ struct EnergySums {
     /// sensor was not sought. `assumed` is the one that the rows rest on.
     std::vector<NormalSums> hypotheses{};
     NormalSums assumed{};
+    /// The same where the rows rest on NVIDIA's log instead: how far that may be off.
+    std::vector<NormalSums> doubts{};
     std::optional<FoundSensor> sensor{};
     KernelColumns columns;
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own

@@ -175,6 +175,11 @@ public:
     /// @param from equations of the hypothesis that the rows of this estimate rest on
     void integrate(const NormalSums& from, std::span<const NormalSums> hypotheses);
 
+    /// The sensor may also be any of the hypotheses, whose powers differ from these: a systematic
+    /// error, which is the sensor's part. The powers stay as they are.
+    /// @param seconds of each column: the joules of all together are the counter's
+    void doubt(std::span<const NormalSums> hypotheses, std::span<const double> seconds);
+
     /// Rows beyond as many as the powers that they determine.
     [[nodiscard]] double degrees_of_freedom() const { return degrees_; }
     /// Of all columns' joules as the rows' own noise moves the counter, J^2: the scatter of the
@@ -387,6 +392,30 @@ inline void PowerEstimate::integrate(const NormalSums& from,
         unbounded_[j] += mean[j];
         watts_[j] = std::max(unbounded_[j], 0.0);
     }
+}
+
+inline void PowerEstimate::doubt(std::span<const NormalSums> hypotheses,
+                                 std::span<const double> seconds) {
+    // The truth may lie anywhere between these powers and a hypothesis: mean square of the
+    // distance, which puts either end inside the interval (1.13 distances).
+    constexpr double spread = 1.0 / 3;
+    if (hypotheses.empty()) return;
+    sensor_ = SymmetricMatrix{watts_.size()};
+    for (const NormalSums& each : hypotheses) {
+        std::vector<double> apart = factor(each.gram).solve(pulled(each.right));
+        double joules = 0;
+        double time = 0;
+        for (std::size_t j = 0; j < seconds.size(); ++j) {
+            joules += (apart[j] - watts_[j]) * seconds[j];
+            time += seconds[j];
+        }
+        for (std::size_t j = 0; j < apart.size(); ++j) {
+            const bool ran = j < seconds.size() && seconds[j] > 0;
+            apart[j] = ran ? apart[j] - watts_[j] - joules / time : 0;
+        }
+        sensor_.add_outer(apart, spread / static_cast<double>(hypotheses.size()));
+    }
+    covariance_ += sensor_;
 }
 
 /// A call draws as many joules beyond what the idle board does wherever it runs, in whatever time:
