@@ -245,6 +245,66 @@ TEST_F(IdleClockTest, RestsAreReportedByClock) {
         << text.str();
 }
 
+/// Boards whose idle power by clock is drawn, against what they drew in truth while a kernel ran
+/// and while none did: rests are long and short, so that some end before the clock goes down.
+TEST(IdleClockOnDrawnBoards, LeavesNothingUnexplained) {
+    constexpr int boards = 6;
+    int covered = 0;
+    double worst = 0;
+    for (int seed = 0; seed < boards; ++seed) {
+        std::mt19937_64 random(static_cast<unsigned>(seed) + 11);
+        const auto draw = [&](double least, double most) {
+            return std::uniform_real_distribution<double>{least, most}(random);
+        };
+        simulated::Board board = simulated::h100();
+        board.static_power = {draw(15, 60)};
+        board.core_overhead.leakage = {draw(10, 30)};
+        board.core_overhead.clock_tree_watts_per_ghz = draw(3, 16);
+        simulated::Device device{
+            board,
+            {.clock_switch = simulated::uniform_switch(1ms),
+             .energy_counter = simulated::EnergyCounterTraits{
+                 .period = 1ms, .quantum = {1e-3}, .noise = {draw(5e-3, 20e-3)}}}};
+        GpuOptions options = idle_at(low, 1ms);
+        options.meter_every = 1;
+        options.sampler.period = 1ms;
+        const auto gpu = simulated::open(device, options).with<Registry>();
+        simulated::Stream* stream = device.create_stream();
+        Joules work{};
+        const Joules before = device.true_energy();
+        device.advance(1s);
+        const double length = draw(6e-3, 30e-3);
+        for (int i = 0; i < 60; ++i) {
+            gpu.next_iteration();
+            const Joules began = device.true_energy();
+            {
+                FrequencyScope<Work> scope{gpu, stream};
+                device.launch(stream, kernel_of(Seconds{length}));
+            }
+            device.synchronize(stream);
+            work += device.true_energy() - began;
+            device.advance(std::chrono::microseconds{static_cast<int>(draw(5e3, 160e3))});
+        }
+        const double idle = (device.true_energy() - before - work).count;
+        const auto totals = gpu.report().totals;
+        worst = std::max(worst, std::abs(totals.unexplained / totals.counter));
+        ASSERT_TRUE(totals.kernels.resolved && totals.idle.resolved) << "seed " << seed;
+        EXPECT_NEAR(totals.kernels.joules / work, 1, 0.03);
+        EXPECT_LT(totals.idle.half_width.count, 0.015 * idle);
+        covered += std::abs(totals.idle.joules.count - idle) <= totals.idle.half_width.count;
+        for (const auto& rest : totals.rests) {
+            const double watts = simulated::idle_power(board, rest.clock).count;
+            EXPECT_TRUE(rest.energy.resolved) << to_string(rest.clock);
+            EXPECT_NEAR((rest.energy.joules / rest.time).count, watts, 0.03 * watts)
+                << to_string(rest.clock) << ", seed " << seed;
+        }
+    }
+    std::printf("simulated, idle clock, drawn idle powers: at most %.2f %% unexplained\n",
+                100 * worst);
+    EXPECT_LT(worst, 0.015);
+    EXPECT_GE(covered, boards - 1);
+}
+
 /// Ten kernels of 1 ms, then a gap of a length that nobody knows.
 TEST(IdleClockOnRandomGaps, KeepsItsBound) {
     for (const Duration latency : {Duration{1ms}, Duration{10ms}, Duration{50ms}}) {
