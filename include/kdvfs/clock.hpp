@@ -86,6 +86,9 @@ struct ClockRequest {
     ClockPoint point{};    ///< the cap asked for, where `asks`
     Duration lasts{};      ///< the plan's figure of how long the kernel lasts, 0 where unknown
     bool ungated = false;  ///< the `not_worth_it` gate has no say: as in sweeps of clocks
+    /// So long after the stream has got there, `then` is requested instead of `point`; 0: never.
+    Duration after{};
+    ClockPoint then{};
 
     friend constexpr bool operator==(const ClockRequest&, const ClockRequest&) = default;
 };

@@ -214,9 +214,9 @@ TEST(GapColumns, LongGapsBehindAKernelHaveAColumn) {
     const auto add = [&] { return columns++; };
     for (int i = 0; i < 100; ++i) {
         gaps.run(1, 10e-3);
-        gaps.rest(5e-6, true, add);  // until the next launch
+        gaps.rest(0, 5e-6, true, add);  // until the next launch
         gaps.run(2, 10e-3);
-        gaps.rest(2e-3, true, add);
+        gaps.rest(0, 2e-3, true, add);
         gaps.run(1, 10e-3);
     }
     ASSERT_EQ(gaps.gaps().size(), 1U);
@@ -226,8 +226,8 @@ TEST(GapColumns, LongGapsBehindAKernelHaveAColumn) {
     EXPECT_TRUE(gap.lies_beside(1));
     EXPECT_NEAR(gap.seconds, 0.15, 0.01);
     gaps.run(2, 10e-3);
-    EXPECT_EQ(gaps.rest(2e-3, true, add), 3U);
-    EXPECT_EQ(gaps.rest(0.1, true, add), RowSums::idle_column) << "it rests";
+    EXPECT_EQ(gaps.rest(0, 2e-3, true, add), 3U);
+    EXPECT_EQ(gaps.rest(0, 0.1, true, add), RowSums::idle_column) << "it rests";
     std::vector<double> seconds{1, 2, 3, 4};
     gaps.fold(seconds);
     EXPECT_EQ(seconds, (std::vector<double>{5, 2, 3, 0}));

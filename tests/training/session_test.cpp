@@ -16,12 +16,14 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -343,6 +345,55 @@ TEST(Sessions, FollowAPlanInTheProgramAsItPromises) {
     EXPECT_NEAR(joules / plan.total.count, 1, 0.01);
     EXPECT_GT(promised, 0.02);
     EXPECT_GT(saved, 0.9 * promised);
+}
+
+/// The simulated boards' own joules, with waits at their clock and without it, at clocks that come
+/// late. The plan is for the shortest iteration, so that waits are nearly all that differs.
+TEST(Sessions, WaitAtTheClockOfLeastPower) {
+    constexpr train::PipelineShape shape{train::Schedule::one_f_one_b, 4, 1, 6};
+    simulated::Board stays_up = board();
+    stays_up.idle_core = auto_clock;
+    for (const Duration latency : {Duration{1ms}, Duration{10ms}}) {
+        std::array<Iteration, 2> live;
+        std::array<train::StagePlan, 2> plans;
+        for (const bool by_clock : {false, true}) {
+            const train::Pipeline pipeline = known_pipeline(stays_up, shape, by_clock);
+            train::RankThreads ranks{shape.stages};
+            ThreadMail mail{shape.stages};
+            std::mutex mutex;
+            std::vector<std::thread> threads;
+            for (std::uint32_t r = 0; r < shape.stages; ++r)
+                threads.emplace_back([&, r] {
+                    auto channel = mail.channel(r);
+                    auto rank = ranks.rank(r);
+                    Stage stage{pipeline, r, 0, 1, latency, stays_up};
+                    train::SessionOptions options;
+                    options.plan.switching = tune::SwitchDelay{latency, latency / 10};
+                    ThreadSession session{stage.gpu(), rank, pipeline, options};
+                    mean_of(1, stage, session, channel);
+                    const Iteration mine = mean_of(4, stage, session, channel);
+                    session.check();
+                    EXPECT_EQ(session.phase(), train::SessionPhase::following);
+                    const std::lock_guard lock{mutex};
+                    live[by_clock].seconds = std::max(live[by_clock].seconds, mine.seconds);
+                    live[by_clock].joules += mine.joules;
+                    if (r == 0) plans[by_clock] = session.first_plan();
+                });
+            for (std::thread& thread : threads) thread.join();
+        }
+        const double saved = 1 - live[1].joules / live[0].joules;
+        const double slower = live[1].seconds / live[0].seconds - 1;
+        std::printf(
+            "simulated MI250X whose clock stays up, 4 x 6, latency %g ms: waits at their clock "
+            "save %.2f %% at %+.3f %% "
+            "time; %.1f J of %.1f J planned\n",
+            Seconds{latency}.count() * 1e3, 100 * saved, 100 * slower, live[1].joules,
+            plans[1].total.count);
+        EXPECT_LE(slower, 0.002);
+        EXPECT_LE(live[1].seconds, 1.005 * plans[1].time.count());
+        EXPECT_GT(saved, 0.003);
+        EXPECT_NEAR(live[1].joules / plans[1].total.count, 1, 0.02);
+    }
 }
 
 /// What `kdvfs measure-latency` has kept is obeyed by plans that are told of no latency.

@@ -55,11 +55,19 @@ inline std::vector<Megahertz> curve_clocks(const simulated::Board& board) {
 }
 
 /// The pipeline with the curves that the board's own model gives.
+/// @param waits_by_clock whether it says what waits draw by clock
 inline train::Pipeline known_pipeline(const simulated::Board& board,
-                                      const train::PipelineShape& shape) {
+                                      const train::PipelineShape& shape,
+                                      bool waits_by_clock = false) {
     train::CurveIndex curve_of;
     std::vector<train::Curve> curves;
-    const Watts blocking = simulated::idle_power(board, {});
+    train::WaitingPower waiting;
+    if (waits_by_clock) waiting.above = simulated::idle_power(board, {});
+    for (const Megahertz core : curve_clocks(board))
+        if (waits_by_clock)
+            waiting.points.push_back({core, simulated::idle_power(board, {core, auto_clock})});
+    const auto lowest = waiting.lowest();
+    const Watts blocking = lowest ? lowest->power : simulated::idle_power(board, {});
     for (std::uint32_t s = 0; s < shape.stages; ++s)
         for (const train::Pass pass : {train::Pass::forward, train::Pass::backward}) {
             std::vector<train::CurvePoint> points;
@@ -71,7 +79,9 @@ inline train::Pipeline known_pipeline(const simulated::Board& board,
             curve_of[{s, pass, 0}] = static_cast<std::uint32_t>(curves.size());
             curves.emplace_back("stage " + std::to_string(s), points, blocking);
         }
-    return train::make_pipeline(shape, curve_of, curves, blocking);
+    train::Pipeline pipeline = train::make_pipeline(shape, curve_of, curves, blocking);
+    pipeline.waiting = std::move(waiting);
+    return pipeline;
 }
 
 /// Messages between ranks that are threads. `Channel` is anything that has these three.
@@ -128,12 +138,13 @@ inline simulated::DeviceOptions with_latency(Duration latency) {
 class Stage {
 public:
     Stage(const train::Pipeline& pipeline, std::uint32_t stage, std::uint32_t first_rank,
-          std::uint32_t rank_step, Duration latency)
+          std::uint32_t rank_step, Duration latency,
+          const simulated::Board& board = simulated::mi250x())
         : pipeline_{&pipeline},
           stage_{stage},
           first_rank_{first_rank},
           rank_step_{rank_step},
-          device_{simulated::mi250x(), with_latency(latency)},
+          device_{board, with_latency(latency)},
           stream_{device_.create_stream()},
           gpu_{simulated::open(device_).with<Policies>()} {
         for (const train::Dependency& d : pipeline.dependencies) {

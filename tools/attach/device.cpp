@@ -159,7 +159,7 @@ public:
             static_cast<std::uint32_t>(std::min(rank, ranks - 1) / (ranks / pipeline.stages));
         StagePlan plan = parse_stage_plan(read("plan.json"), pipeline, stage);
         return std::make_unique<PipelineRanges>(service(), std::move(pipeline), stage,
-                                                std::move(plan.operations));
+                                                std::move(plan));
     }
     void end_account() const { report_end(); }
     [[nodiscard]] const kdvfs::extend::ScopeKind& enclosing_kind(std::string_view name) const {

@@ -86,7 +86,7 @@ public:
     /// @param service must outlive this
     /// @throws Error (invalid_input) for clocks that the device does not list
     PipelineRanges(kdvfs::extend::GpuService& service, kdvfs::train::Pipeline pipeline,
-                   std::uint32_t stage, std::vector<kdvfs::train::PlannedClocks> plan)
+                   std::uint32_t stage, kdvfs::train::StagePlan plan)
         : pipeline_{std::move(pipeline)},
           plan_{std::move(plan)},
           scopes_{service, pipeline_, stage} {
@@ -98,7 +98,7 @@ public:
     std::optional<Entered> enter(kdvfs::StreamRef stream, const NamedOperation& named,
                                  std::string_view range) {
         const std::lock_guard lock{mutex_};
-        const bool is_first = named.microbatch && named.names(plan_.front().operation);
+        const bool is_first = named.microbatch && named.names(plan_.operations.front().operation);
         const auto next = scopes_.next();
         if (begins_ || !next || (is_first && (lost_ || !named.names(*next)))) begin();
         if (lost_) return std::nullopt;
@@ -145,7 +145,7 @@ private:
 
     std::mutex mutex_;
     kdvfs::train::Pipeline pipeline_;
-    std::vector<kdvfs::train::PlannedClocks> plan_;
+    kdvfs::train::StagePlan plan_;
     kdvfs::train::StageScopes scopes_;
     bool begins_ = false;
     bool lost_ = false;

@@ -53,6 +53,7 @@ struct PlannedWait {
     Seconds length{};
     ClockPoint clock{};
     Joules saved{};  ///< against waiting at the clock of the operation before it
+    Seconds lead{};  ///< the clock behind it is requested so long before its end
 };
 
 /// Clocks for every operation of an iteration of a given length.

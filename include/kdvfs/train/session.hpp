@@ -309,7 +309,7 @@ private:
             if (step.as_found && !std::exchange(is_as_found_, true))
                 scopes_.run_all_at(std::nullopt);
             else if (!step.as_found && std::exchange(is_as_found_, false))
-                scopes_.follow(followed_->operations, followed_->changes);
+                scopes_.follow(*followed_);
         }
         this->service().begin_iteration(false);
         const std::uint32_t window = this->service().begin_iteration(true);
@@ -446,7 +446,7 @@ private:
     }
 
     void follow(std::shared_ptr<const StagePlan> plan) {
-        scopes_.follow(plan->operations, plan->changes);
+        scopes_.follow(*plan);
         is_as_found_ = false;
         followed_ = std::move(plan);
     }

@@ -159,7 +159,9 @@ public:
     const ScopeKind& kind_of(std::string_view kernel, Variant variant, ClockRequest request,
                              bool metered, FollowedPlan* plan) override {
         check_clocks(kernel, request);
-        const RequestIndex index = request.asks ? requests_.index_of(request.point) : no_request;
+        const RequestIndex index =
+            request.asks ? requests_.index_of_timed({request.point, request.after, request.then})
+                         : no_request;
         return kinds_.find(kernel, variant, request, index, metered, plan);
     }
 
@@ -186,7 +188,10 @@ public:
     void unfollow(FollowedPlan& plan) noexcept override { scopes_.unfollow(plan); }
 
     void check_clocks(std::string_view kernel, const ClockRequest& request) const override {
-        if (!request.asks || measure_only() || supports(clocks_, request.point)) return;
+        if (!request.asks || measure_only()) return;
+        if (request.after > Duration{0})
+            check_clocks(kernel, {.asks = true, .point = request.then});
+        if (supports(clocks_, request.point)) return;
         throw unlisted("run kernel '" + std::string{kernel} + "' at " + to_string(request.point));
     }
 

@@ -37,7 +37,7 @@ public:
         const std::lock_guard lock{mutex_};
         const KernelId id = kernels_.id(kernel, variant);
         const auto [found, is_new] = numbers_.try_emplace(
-            {id, request.asks, request.point, request.ungated, metered, plan, encloses},
+            {id, request.asks, index.value, request.ungated, metered, plan, encloses},
             kinds_.size());
         if (is_new) {
             ScopeKind& kind = kinds_.emplace_back();
@@ -89,7 +89,8 @@ public:
 private:
     mutable std::mutex mutex_;
     measure::KernelTable kernels_;
-    std::map<std::tuple<KernelId, bool, ClockPoint, bool, bool, FollowedPlan*, bool>, std::size_t>
+    std::map<std::tuple<KernelId, bool, std::uint32_t, bool, bool, FollowedPlan*, bool>,
+             std::size_t>
         numbers_;
     std::deque<ScopeKind> kinds_;
     std::set<KernelId> kept_;

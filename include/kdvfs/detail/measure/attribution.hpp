@@ -458,14 +458,17 @@ inline EnergyTotals Attributing::totals() const {
     totals.counter = totals.unexplained = sums_->counter;
     totals.outside = sums_->outside;
     totals.counted_time = sums_->counted_time;
-    totals.rests = sums_->rests;
+    for (const ClockTime& at : sums_->rests)
+        if (at.seconds > 0)
+            totals.rests.push_back({at.clock, Seconds{at.seconds}, energy(sums_->seconds_of(at))});
+    std::stable_sort(totals.rests.begin(), totals.rests.end(),
+                     [](const auto& a, const auto& b) { return a.time > b.time; });
     const std::vector<double> idle_seconds = sums_->idle_seconds();
     totals.idle_time = Seconds{std::accumulate(idle_seconds.begin(), idle_seconds.end(), 0.0)};
     if (!estimate_) return totals;
     std::vector<double> all = sums_->column_seconds;
     const EnergyEstimate explained = energy(all, any_width);
-    std::vector<double> kernels = all;
-    for (std::size_t j = 0; j < kernels.size(); ++j) kernels[j] -= idle_seconds[j];
+    const std::vector<double> kernels = sums_->kernel_seconds();
     // What cannot be told apart is not unexplained.
     const EnergyEstimate idle = energy(idle_seconds, any_width);
     const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||

@@ -229,16 +229,15 @@ private:
     void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
              std::optional<RunPart> part);
     void idle(Seconds time, ClockPoint applied, bool in_row) {
+        const auto add = [this] { return add_column(false, true); };
+        const std::size_t at_clock = rest_clocks_.rest(applied, time.count(), in_row, add);
         const std::size_t column =
-            keeps_samples() ? gaps_.rest(time.count(), in_row, [this] { return add_column(); })
-                            : EnergySums::idle_column;
+            keeps_samples() ? gaps_.rest(at_clock, time.count(), in_row, add) : at_clock;
         levels_.idle(column, time.count(), in_row);
-        if (knows_lateness_) late_.add(EnergySums::idle_column, time.count());
+        if (knows_lateness_) late_.add(at_clock, time.count());
         room_.rest(time.count());
         sample_time(column, time.count());
-        if (!in_row) return;
-        rest_clocks_.rest(applied, time.count());
-        add_time(EnergySums::idle_column, time.count());
+        if (in_row) add_time(at_clock, time.count());
     }
     void scope_ended(KernelId kernel) {
         if (levels_.any()) levels_.end_run(kernel);
@@ -248,7 +247,7 @@ private:
     void break_row(bool impossible);
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
 
-    std::size_t add_column(bool inside = false);
+    std::size_t add_column(bool inside = false, bool rests = false);
     std::optional<std::size_t> column_for(KernelId kernel, ClockPoint applied);
     void add_inside(std::size_t column, RunPart part, double seconds);
     void add_time(std::size_t column, double seconds);
@@ -310,7 +309,7 @@ private:
     KernelColumns columns_;
     std::optional<std::size_t> pool_;  // the column of kernels without one
     double ran_seconds_ = 0;           // of all kernels
-    RestingPower resting_;
+    RestingPower resting_;             // at the clock of the idle column
     RestClocks rest_clocks_;
     RoomOfRuns room_;
     GapColumns gaps_;
@@ -344,6 +343,7 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
     sample_time(*column, share.count());
     room_.run(*column, share.count());
     gaps_.run(*column, share.count());
+    rest_clocks_.run(share.count());
     if (!in_row) return;
     add_time(*column, share.count());
     if (part) add_inside(*column, *part, share.count());
@@ -394,8 +394,8 @@ inline void EnergyAccumulator::add_inside(std::size_t column, RunPart part, doub
     }
 }
 
-inline std::size_t EnergyAccumulator::add_column(bool inside) {
-    sums_.add_column(inside);
+inline std::size_t EnergyAccumulator::add_column(bool inside, bool rests) {
+    sums_.add_column(inside, rests);
     late_.add_column();
     column_seconds_.push_back(0);
     place_.push_back(nowhere);
@@ -436,7 +436,7 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
     }
     const bool rests = row_.size() == 1 && row_.front().column == EnergySums::idle_column;
     resting_.take(joules, time.count(), rests, follows_);
-    rest_clocks_.end_row(joules, time.count(), rests);
+    rest_clocks_.end_row(true);
     waiting_.push(row_, row_insides_, time.count(), joules, follows_);
     if (late_.on()) {
         late_.end_row(passed_to_ - std::chrono::duration_cast<Duration>(time), passed_to_, joules);
@@ -450,7 +450,7 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
 inline void EnergyAccumulator::break_row(bool impossible) {
     refused_rows_ += impossible ? 1 : 0;
     discard_row();
-    rest_clocks_.break_row();
+    rest_clocks_.end_row(false);
     follows_ = false;
 }
 
@@ -594,7 +594,7 @@ inline EnergySums EnergyAccumulator::sums() const {
             .room = room_.by_column(),
             .counter = {counter_joules_ * gain_.gain()},
             .outside = {outside_joules_ * gain_.gain()},
-            .rests = rest_clocks_.rests(gain_.gain()),
+            .rests = rest_clocks_.clocks(),
             .counted_time = Seconds{counted_seconds_},
             .row_count = row_count_,
             .by_power = by_power_,
@@ -628,7 +628,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     const auto judge = [&](const SensorFinding& found, bool counter) {
         sums.wanders = found.wanders;
         const bool fits = found.overcount < SensorFinding::most_overcount;
-        if (found.holds(sums.column_seconds) && fits && !counter) return;
+        if (found.holds(sums.kernel_seconds()) && fits && !counter) return;
         if (gaps_.gaps().empty()) return;
         const double most = sums.possible.most_waiting(sums.gain * found.rows.power.mean_watts());
         std::vector<std::size_t> columns;
@@ -653,7 +653,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
         const SourceChoice choice =
             choose_source(found, log_gain_, log.period(), settings_.counter_period);
         if (choice.source != EnergyFrom::counter || by_power_) {
-            if (!found || !found->holds(sums.column_seconds)) {
+            if (!found || !found->holds(sums.kernel_seconds())) {
                 if (found && found->usual) sums.doubts = std::move(found->hypotheses);
                 return {};
             }
@@ -674,7 +674,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true,
                                                      measured_sensor(counter_sample_, true));
     if (found) judge(*found, true);
-    if (found && found->holds(sums.column_seconds)) {
+    if (found && found->holds(sums.kernel_seconds())) {
         take(std::move(*found), counter_sample_);
         if (at_limit) {
             notes.emplace_back(

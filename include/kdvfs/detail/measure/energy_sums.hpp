@@ -6,6 +6,7 @@
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
+#include <kdvfs/detail/measure/rest_clocks.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
@@ -84,7 +85,7 @@ struct EnergySums {
     KernelColumns columns;
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
     std::vector<double> column_seconds;  ///< by column, under trusted samples
-    std::vector<KernelGap> gaps{};       ///< idle time whose column is not the idle one
+    std::vector<KernelGap> gaps{};       ///< idle time whose column is not that of its clock
     /// Gaps between kernels draw more than a board that waits, and either the rows have no power of
     /// theirs, or the sensor that was found makes up for what runs in them.
     bool hides_work = false;
@@ -102,10 +103,10 @@ struct EnergySums {
     PossiblePower possible{};    ///< by the counter
     std::vector<double> room{};  ///< of each column beyond the limit, as `RoomOfRuns` has it
 
-    Joules counter;  ///< trusted joules of the metered time
-    Joules outside;  ///< trusted joules of the rest
-    std::vector<ClockRest> rests{};
-    Seconds counted_time{0};  ///< metered time under trusted samples
+    Joules counter;                  ///< trusted joules of the metered time
+    Joules outside;                  ///< trusted joules of the rest
+    std::vector<ClockTime> rests{};  ///< idle time by clock, gaps included
+    Seconds counted_time{0};         ///< metered time under trusted samples
 
     std::uint64_t row_count = 0;        ///< metered counter intervals that were fitted
     bool by_power = false;              ///< they come from samples of the power
@@ -123,12 +124,12 @@ struct EnergySums {
         }
         return seconds;
     }
-    /// Takes gaps out of the idle column, into their own.
+    /// Takes gaps out of the columns of their clocks, into their own.
     void split_gaps(std::vector<KernelGap> own) {
         for (KernelGap& gap : own) {
-            gap.seconds = std::min(gap.seconds, column_seconds[idle_column]);
+            gap.seconds = std::min(gap.seconds, column_seconds[gap.rest]);
             column_seconds[gap.column] = gap.seconds;
-            column_seconds[idle_column] -= gap.seconds;
+            column_seconds[gap.rest] -= gap.seconds;
         }
         gaps = std::move(own);
     }
@@ -136,11 +137,36 @@ struct EnergySums {
     [[nodiscard]] std::vector<double> idle_seconds() const {
         std::vector<double> idle(columns_seen());
         idle[idle_column] = seconds(idle_column);
+        for (const ClockTime& at : rests) idle[at.column] = seconds(at.column);
         for (const KernelGap& gap : gaps) idle[gap.column] = seconds(gap.column);
         return idle;
     }
+    /// Of all others.
+    [[nodiscard]] std::vector<double> kernel_seconds() const {
+        std::vector<double> found = column_seconds;
+        const std::vector<double> idle = idle_seconds();
+        for (std::size_t j = 0; j < found.size(); ++j) found[j] -= idle[j];
+        return found;
+    }
+    /// Of the idle time at a clock: its column's, and that of gaps at it.
+    [[nodiscard]] std::vector<double> seconds_of(const ClockTime& at) const {
+        std::vector<double> found(columns_seen());
+        if (!at.has_column) return found;
+        found[at.column] = seconds(at.column);
+        for (const KernelGap& gap : gaps)
+            if (gap.rest == at.column) found[gap.column] = seconds(gap.column);
+        // The idle column has clocks without a column, too, and others' time before they had one.
+        const double all = std::accumulate(found.begin(), found.end(), 0.0);
+        for (double& each : found) each *= all > 0 ? at.seconds / all : 0;
+        return found;
+    }
     /// How far a column's watts lie beyond what is possible; 0 inside.
     [[nodiscard]] double beyond(std::size_t column, double watts) const {
+        // What it draws at rest at a lower clock, only that rest says.
+        const bool lower = std::any_of(rests.begin(), rests.end(), [&](const ClockTime& at) {
+            return at.column == column && column != idle_column;
+        });
+        if (lower && watts >= 0) return std::max(possible.beyond(watts, 0), 0.0);
         return possible.beyond(watts,
                                column < room.size() ? room[column] : PossiblePower::most_room);
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace kdvfs::inline v0_3::measure {
 /// Gaps between kernels: what ran around them, and their time.
 struct KernelGap {
     std::size_t column;                 ///< its own
+    std::size_t rest;                   ///< column that their time has where gaps have none
     std::size_t after;                  ///< column of the kernel before them
     double seconds = 0;                 ///< under trusted samples
     std::vector<std::size_t> before{};  ///< columns of the kernels behind them; some, where many
@@ -24,8 +26,8 @@ struct KernelGap {
 
 /// Which idle time has a power of its own. Nothing runs in a gap as far as scopes say; work without
 /// a scope, or a board that waits at its highest clock, draws other power there than the board at
-/// rest. Gaps behind one kernel are alike. Those of much time have a column, all others, and all
-/// rests, share the idle one.
+/// rest. Gaps behind one kernel are alike at one clock. Those of much time have a column, all
+/// others, and all rests, have the one of their clock (`RestClocks`).
 class GapColumns {
 public:
     void run(std::size_t column, double seconds) {
@@ -38,35 +40,35 @@ public:
         rested_ = 0;
     }
     /// Nothing runs for `seconds`.
+    /// @param at_clock column of idle time at the clock that holds
     /// @param counted under trusted samples
     /// @param add     makes a column
     /// @returns the column of that time
     template <class Add>
-    std::size_t rest(double seconds, bool counted, Add add) {
+    std::size_t rest(std::size_t at_clock, double seconds, bool counted, Add add) {
         all_ += seconds;
         rested_ += seconds;
-        if (after_ == RowSums::idle_column || rested_ > longest) return RowSums::idle_column;
-        if (behind_.size() <= after_) behind_.resize(after_ + 1);
-        Behind& gap = behind_[after_];
+        if (after_ == RowSums::idle_column || rested_ > longest) return at_clock;
+        Behind& gap = behind_[{after_, at_clock}];
         gap.seconds += seconds;
         gap.count += rested_ <= seconds ? 1 : 0;
         if (!gap.has_column) {
-            if (gaps_.size() >= most || !gap.matters(all_)) return RowSums::idle_column;
+            if (gaps_.size() >= most || !gap.matters(all_)) return at_clock;
             gap.has_column = true;
             gap.place = gaps_.size();
-            gaps_.push_back({.column = add(), .after = after_});
+            gaps_.push_back({.column = add(), .rest = at_clock, .after = after_});
         }
         in_ = gap.place;
         if (counted) gaps_[gap.place].seconds += seconds;
         return gaps_[gap.place].column;
     }
     [[nodiscard]] const std::vector<KernelGap>& gaps() const { return gaps_; }
-    /// Gives the time of gaps to the idle column, for who knows one power of idle time only.
+    /// Gives the time of gaps to the column of their clock, for who knows no power of gaps.
     /// @param seconds by column; may be shorter
     void fold(std::vector<double>& seconds) const {
         for (const KernelGap& gap : gaps_) {
             if (gap.column < seconds.size()) {
-                seconds[RowSums::idle_column] += std::exchange(seconds[gap.column], 0);
+                seconds[gap.rest] += std::exchange(seconds[gap.column], 0);
             }
         }
     }
@@ -95,7 +97,8 @@ private:
     std::size_t in_ = nowhere;  // the gap that goes on
     std::size_t after_ = RowSums::idle_column;
     double rested_ = 0;
-    std::vector<Behind> behind_;  // by column of the kernel
+    std::map<std::pair<std::size_t, std::size_t>, Behind>
+        behind_;  // by kernel's column and clock's
     std::vector<KernelGap> gaps_;
 };
 

@@ -15,9 +15,9 @@ namespace kdvfs::inline v0_3::measure {
 /// What a board can draw. Its power limit is one of the mean: a board that drew little lends, and a
 /// short hungry kernel draws more than the limit (`device::PowerLimiter`).
 struct PossiblePower {
-    double lowest = 0;             ///< W, of the board while nothing ran for long
-    double limit = 0;              ///< W, the highest power limit that held; 0: unknown
-    RestRange kind{};              ///< of boards of its kind
+    double lowest = 0;  ///< W, of the board while nothing ran for long, at the clock that it had
+    double limit = 0;   ///< W, the highest power limit that held; 0: unknown
+    RestRange kind{};   ///< of boards of its kind
     bool others_may_work = false;  ///< nobody shows who else works on it
 
     /// A limiter is a control loop, and meters have a gain: so far beyond either bound a power may

@@ -77,6 +77,7 @@ struct RowSums {
     /// Which columns say how a kernel's power differs inside its runs: how much more a part of
     /// their time draws than the whole. They have no time of their own, and shares of either sign.
     std::vector<char> inside;
+    std::vector<char> rests;  ///< by column: nothing runs in its time
     /// How far a row may be off after a change of the power, as a part of it: its meter's memory
     /// and delay are known to so much only.
     double change_error = 0;
@@ -89,9 +90,10 @@ struct RowSums {
     double scatter = 0;  ///< sum of the squares of what rows lie beyond the fit, W^2
 
     [[nodiscard]] std::size_t columns() const { return shares.size(); }
-    void add_column(bool is_inside = false) {
+    void add_column(bool is_inside = false, bool is_rest = false) {
         const std::size_t columns = shares.size() + 1;
         inside.push_back(is_inside ? 1 : 0);
+        rests.push_back(is_rest || columns == idle_column + 1 ? 1 : 0);
         level.grow(columns);
         if (whitened) white.grow(columns);
         if (keeps_filled) filled.grow(columns);

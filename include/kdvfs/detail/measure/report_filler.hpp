@@ -363,8 +363,8 @@ inline void ReportFiller::add_impossible(Report& report) const {
     for (std::size_t i = 0; i < std::min(found_.impossible.size(), most); ++i) {
         const ImpossiblePower& each = found_.impossible[i];
         const std::string name = each.kernel ? to_string(kernels_->key(*each.kernel))
-                                 : each.column == EnergySums::idle_column ? "idle"
-                                                                          : "short kernels";
+                                 : sums_.idle_seconds()[each.column] > 0 ? "idle"
+                                                                         : "short kernels";
         std::snprintf(text.data(), text.size(), "%s %s at %.0f +- %.0f W", i > 0 ? "," : "",
                       name.c_str(), each.power.count, each.half_width.count);
         note += text.data();

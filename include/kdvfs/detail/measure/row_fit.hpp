@@ -107,6 +107,7 @@ private:
     }
     [[nodiscard]] PowerPrior prior() const { return {.mean = mean_watts_, .inside = inside_}; }
     [[nodiscard]] bool is_inside(std::size_t column) const { return inside_[column] != 0; }
+    [[nodiscard]] bool is_rest(std::size_t column) const { return rests_[column] != 0; }
     void find_powers(const RowSums& before);
     void start_scales();
     void standardise();
@@ -129,8 +130,8 @@ private:
     void add_white(RowSums& into) const;
     [[nodiscard]] bool is_filled(std::size_t i) const {
         const auto entries = rows_->entries(i);
-        return std::none_of(entries.begin(), entries.end(), [](const PowerRows::Entry& entry) {
-            return entry.column == idle_column && entry.share > 0.5;
+        return std::none_of(entries.begin(), entries.end(), [&](const PowerRows::Entry& entry) {
+            return is_rest(entry.column) && entry.share > 0.5;
         });
     }
     void add_shared(RowSums& into) const;
@@ -138,6 +139,7 @@ private:
     const PowerRows* rows_;
     std::size_t columns_;
     std::vector<char> inside_;  // as `RowSums` has it
+    std::vector<char> rests_;   // as `RowSums` has it
     double mean_watts_ = 0;
     double least_deviation_ = 0;
     std::vector<double> watts_;
@@ -155,6 +157,7 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     : rows_{&rows},
       columns_{before.columns()},
       inside_{before.inside},
+      rests_{before.rests},
       variances_{before.variances},
       change_error_(rows.size()),
       deviation_(rows.size(), 1.0),
@@ -169,7 +172,7 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
     for (std::size_t i = 0; i < rows.size(); ++i) {
         double busy = 1;
         for (const auto& [column, share] : rows.entries(i)) {
-            if (column == idle_column) busy -= share;
+            if (is_rest(column)) busy -= share;
         }
         idle_rows = busy < 1 - mostly ? idle_rows + 1 : 0;
         if (idle_rows >= long_idle) {
@@ -395,7 +398,7 @@ inline void RowFit::add_to(RowSums& into) const {
         into.square += noise_[i] * noise_[i];
         if (known_[i] > 0) into.product += noise_[i] * noise_[i - 1];
         for (const auto& [column, share] : rows_->entries(i)) {
-            if (column == idle_column) busy -= share;
+            if (is_rest(column)) busy -= share;
             if (is_inside(column)) continue;
             into.shares[column] += share;
             into.squared_shares[column] += share * share;

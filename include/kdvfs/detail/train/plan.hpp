@@ -133,7 +133,7 @@ private:
                 lowest_->power * (length - 2 * latency);
             if (lowered < kept) {
                 waits_.push_back(
-                    {before, start, length, {lowest_->core, auto_clock}, kept - lowered});
+                    {before, start, length, {lowest_->core, auto_clock}, kept - lowered, latency});
                 energy_ += lowered;
                 return;
             }

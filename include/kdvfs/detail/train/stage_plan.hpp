@@ -24,6 +24,14 @@
 
 namespace kdvfs::inline v0_3::train {
 
+/// The clock of a stage between two operations.
+struct StageWait {
+    ClockPoint clock{};
+    /// So long it is requested, from the end of the operation before on, or from the begin of the
+    /// iteration; then the next operation's is. 0: that is requested at once.
+    Seconds lasts{};
+};
+
 /// What one stage does in a plan.
 struct StagePlan {
     Seconds time{};  ///< the iteration's length
@@ -31,6 +39,7 @@ struct StagePlan {
     Seconds span{};  ///< of this stage, from its first operation's start to its last one's end
     std::vector<PlannedClocks> operations{};          ///< of this stage, as they run
     std::vector<std::vector<ClockChange>> changes{};  ///< within these (`make_kernel_plan`)
+    std::vector<StageWait> waits{};                   ///< before each of these
     std::vector<Seconds> durations{};  ///< of these, where the stage is not slower than measured
     /// What is expected of iterations, where the plan's curves are noisy (`PipelineEstimate`).
     std::optional<PlanPromise> promise{};
@@ -54,6 +63,27 @@ struct PlanOptions {
 
 namespace detail {
 
+/// What a program does with a plan's waits: [operation, MHz, memory's MHz, `StageWait::lasts`].
+/// What lies behind a stage's last operation may be work of the program's own, and has no clock: of
+/// a wait that reaches over the iteration's end its own begin is left.
+/// @param total of the plan, J: gets what that part was to save
+inline nlohmann::json waits_json(const PipelinePlan& plan, double& total) {
+    constexpr Seconds shortest{1e-3};  // the markers of a shorter one cost as much
+    constexpr double early = 0.02;     // of a wait: operations vary by about a percent
+    nlohmann::json waits = nlohmann::json::array();
+    for (const PlannedWait& wait : plan.waits) {
+        const Seconds length = std::min(wait.length, plan.operations[wait.before].start);
+        const Seconds lasts = (1 - early) * length - wait.lead;
+        const bool is_kept = length >= shortest && lasts > wait.lead;
+        const double kept = is_kept ? (lasts - wait.lead) / (wait.length - 2 * wait.lead) : 0;
+        total += (1 - kept) * wait.saved.count;
+        if (is_kept)
+            waits.push_back(
+                {wait.before, wait.clock.core.count, wait.clock.memory.count, lasts.count()});
+    }
+    return waits;
+}
+
 /// @param slowness by stage: how much slower its GPU is than its curves
 inline nlohmann::json plan_json(const PipelinePlan& plan, const std::vector<double>& slowness) {
     nlohmann::json operations = nlohmann::json::array();
@@ -67,9 +97,12 @@ inline nlohmann::json plan_json(const PipelinePlan& plan, const std::vector<doub
         for (const ClockChange& change : planned.changes)
             changes.push_back({change.share, change.clock.core.count, change.clock.memory.count});
     }
+    double total = plan.total.count;
+    nlohmann::json waits = waits_json(plan, total);
     return {{"time_s", plan.time.count()},
-            {"total_j", plan.total.count},
+            {"total_j", total},
             {"slowness", slowness},
+            {"waits", std::move(waits)},
             {"operations", std::move(operations)}};
 }
 
@@ -112,6 +145,17 @@ inline StagePlan stage_plan(const nlohmann::json& json, const Pipeline& pipeline
         end = std::max(end, start + duration);
     }
     plan.span = Seconds{end - begin};
+    plan.waits.resize(plan.operations.size());
+    const nlohmann::json none = nlohmann::json::array();
+    for (const nlohmann::json& wait : json.contains("waits") ? json.at("waits") : none) {
+        const auto before = wait.at(0).get<std::uint32_t>();
+        if (before < pipeline.stage_begin[stage] || before >= pipeline.stage_begin[stage + 1])
+            continue;
+        plan.waits[before - pipeline.stage_begin[stage]] = {
+            {Megahertz{wait.at(1).get<std::uint32_t>()},
+             Megahertz{wait.at(2).get<std::uint32_t>()}},
+            Seconds{wait.at(3).get<double>()}};
+    }
     return plan;
 }
 

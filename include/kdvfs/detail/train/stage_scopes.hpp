@@ -5,6 +5,7 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
@@ -12,6 +13,7 @@
 #include <kdvfs/train/plan.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -19,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,7 +30,8 @@ namespace kdvfs::inline v0_3::train {
 /// The operations of one stage as scopes: knows which one is next, and what clock each is to have.
 ///
 /// One request holds from operation to operation: it changes where an operation ends, to the clock
-/// of the next, so that the board switches while the stage waits for its neighbours. It ends with
+/// of the next, so that the board switches while the stage waits for its neighbours; a long wait
+/// has a clock of its own, until the next one has to be requested. It ends with
 /// the last operation of an iteration, and begins again where the next iteration does; in a sweep
 /// it goes on, so that one clock holds for a whole block. Operations on different streams may
 /// overlap (zero bubbles, a forward beside a backward): each has a request of its own, and the
@@ -75,20 +79,24 @@ public:
         return order_[next_];
     }
 
-    /// From the next operation on each has its planned clocks, one for each of the stage's, and
-    /// `changes` within them, if there are any.
+    /// From the next operation on each has its planned clocks, `changes` within them, and the wait
+    /// before it has one, if there are any.
     /// @throws Error (invalid_input) for clocks that the device does not list
-    void follow(std::span<const PlannedClocks> plan,
-                std::span<const std::vector<ClockChange>> changes = {}) {
+    void follow(const StagePlan& stage_plan) {
+        const auto& [changes, waits] = std::tie(stage_plan.changes, stage_plan.waits);
         std::vector<Held> clocks;
-        for (std::size_t k = 0; k < plan.size(); ++k) {
-            const PlannedClocks& planned = plan[k];
-            Held held{&hold_kind(planned.first), {}};
+        for (std::size_t k = 0; k < stage_plan.operations.size(); ++k) {
+            const PlannedClocks& planned = stage_plan.operations[k];
+            const kdvfs::detail::ScopeKind* const first = &hold_kind(at(planned.first));
+            Held held{first, first, {}};
+            if (k < waits.size() && waits[k].lasts > Seconds{0})
+                held.before =
+                    &hold_kind(at(waits[k].clock, to_tenths(waits[k].lasts), planned.first));
             if (planned.share < 1)
-                held.changes.emplace_back(planned.share, &hold_kind(planned.second));
+                held.changes.emplace_back(planned.share, &hold_kind(at(planned.second)));
             if (k < changes.size())
                 for (const ClockChange& change : changes[k])
-                    held.changes.emplace_back(change.share, &hold_kind(change.clock));
+                    held.changes.emplace_back(change.share, &hold_kind(at(change.clock)));
             clocks.push_back(std::move(held));
         }
         const std::lock_guard lock{mutex_};
@@ -99,7 +107,8 @@ public:
     /// was found.
     /// @throws Error (invalid_input) for a clock that the device does not list
     void run_all_at(std::optional<ClockPoint> clock) {
-        const Held held{clock ? &hold_kind(*clock) : nullptr, {}};
+        const kdvfs::detail::ScopeKind* const kind = clock ? &hold_kind(at(*clock)) : nullptr;
+        const Held held{kind, kind, {}};
         const std::lock_guard lock{mutex_};
         std::fill(clocks_.begin(), clocks_.end(), held);
         between_ = held.first;
@@ -118,7 +127,7 @@ public:
                          "run all operations, or give the pipeline that the program runs"}};
         }
         next_ = 0;
-        if (stream_) hold(*stream_, clocks_.front().first, true);
+        if (stream_) hold(*stream_, clocks_.front().before, true);
     }
 
     /// Takes every request off; operations ask for nothing from now on.
@@ -177,7 +186,8 @@ public:
 
 private:
     struct Held {
-        const kdvfs::detail::ScopeKind* first = nullptr;  ///< null: no request
+        const kdvfs::detail::ScopeKind* before = nullptr;  ///< in the wait; null: no request
+        const kdvfs::detail::ScopeKind* first = nullptr;   ///< null: no request
         /// From which share of the work on other ones hold, in order.
         std::vector<std::pair<double, const kdvfs::detail::ScopeKind*>> changes{};
     };
@@ -189,9 +199,17 @@ private:
         kdvfs::detail::ScopeToken token{};
     };
 
-    const kdvfs::detail::ScopeKind& hold_kind(ClockPoint clock) {
-        return service_->kind_of("kdvfs.pipeline", {},
-                                 {.asks = true, .point = clock, .ungated = true}, false);
+    static ClockRequest at(ClockPoint clock, Duration after = {}, ClockPoint then = {}) {
+        return {.asks = true, .point = clock, .ungated = true, .after = after, .then = then};
+    }
+    const kdvfs::detail::ScopeKind& hold_kind(const ClockRequest& request) {
+        return service_->kind_of("kdvfs.pipeline", {}, request, false);
+    }
+    /// In tenths of a millisecond: waits of nearly one length have one request.
+    static Duration to_tenths(Seconds time) {
+        constexpr Duration tenth = std::chrono::microseconds{100};
+        return std::max<Duration>(std::chrono::duration_cast<Duration>(time) / tenth * tenth,
+                                  tenth);
     }
 
     void check_next(StreamRef stream, Pass pass, std::uint32_t chunk,
@@ -225,7 +243,7 @@ private:
     void go_on(StreamRef stream) {
         stream_ = stream;
         if (!open_.empty()) return hold(stream, nullptr, false);
-        hold(stream, next_ < order_.size() ? clocks_[next_].first : between_, true);
+        hold(stream, next_ < order_.size() ? clocks_[next_].before : between_, true);
     }
 
     /// Changes what is asked for on a stream, and on all others, where it is `alone`. The new

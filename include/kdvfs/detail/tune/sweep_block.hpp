@@ -92,10 +92,8 @@ public:
             intervals_};
         const measure::Attributing attributing{sums, {.spread = sums.mean_power() * spread}};
         if (attributing.solved()) {
-            constexpr std::size_t column = measure::EnergySums::idle_column;
-            std::vector<double> seconds(sums.columns_seen());
-            seconds[column] = sums.seconds(column);
-            measured.idle_time = Seconds{seconds[column]};
+            const std::vector<double> seconds = sums.idle_seconds();
+            measured.idle_time = Seconds{std::accumulate(seconds.begin(), seconds.end(), 0.0)};
             measured.idle = {attributing.interval(seconds).joules};
         }
         std::vector<std::vector<double>> units;  // by kernel, seconds per column of a launch
