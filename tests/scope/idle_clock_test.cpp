@@ -315,12 +315,12 @@ Seconds best_causal_time(const std::vector<Duration>& gaps, Duration latency, Se
     std::vector<std::pair<double, double>> rules{{0, 0}};  // ms at the low clock, ms lost
     for (int t = 0; t < 200; t += 2)
         for (int u = t + 2; u <= 202; u += 2) {
-            auto& [low, lost] = rules.emplace_back();
+            auto& [lowered, lost] = rules.emplace_back();
             for (const Duration gap : gaps) {
                 const double length = 1e3 * Seconds{gap}.count();
                 if (length <= t + late) continue;
                 const double behind = std::clamp(length - u, 0.0, late);  // its raise
-                low += std::min<double>(length, u) - t - late + behind;
+                lowered += std::min<double>(length, u) - t - late + behind;
                 lost += late - behind;
             }
         }
@@ -328,7 +328,7 @@ Seconds best_causal_time(const std::vector<Duration>& gaps, Duration latency, Se
     double best = std::numeric_limits<double>::infinity();
     for (double price = 0; price < 50; price += 0.1) {
         double most = 0;
-        for (const auto& [low, lost] : rules) most = std::max(most, low - price * lost);
+        for (const auto& [lowered, lost] : rules) most = std::max(most, lowered - price * lost);
         best = std::min(best, most + price * 1e3 * tolerated.count());
     }
     return Seconds{1e-3 * best};

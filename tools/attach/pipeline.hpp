@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/train/stage_requests.hpp>
 #include <kdvfs/detail/train/stage_scopes.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/extend.hpp>
@@ -86,7 +87,7 @@ public:
     /// @param service must outlive this
     /// @throws Error (invalid_input) for clocks that the device does not list
     PipelineRanges(kdvfs::extend::GpuService& service, kdvfs::train::Pipeline pipeline,
-                   std::uint32_t stage, kdvfs::train::StagePlan plan)
+                   std::uint32_t stage, kdvfs::train::StageRequests plan)
         : pipeline_{std::move(pipeline)},
           plan_{std::move(plan)},
           scopes_{service, pipeline_, stage} {
@@ -145,7 +146,7 @@ private:
 
     std::mutex mutex_;
     kdvfs::train::Pipeline pipeline_;
-    kdvfs::train::StagePlan plan_;
+    kdvfs::train::StageRequests plan_;
     kdvfs::train::StageScopes scopes_;
     bool begins_ = false;
     bool lost_ = false;

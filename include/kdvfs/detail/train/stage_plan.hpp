@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/train/pipeline.hpp>
+#include <kdvfs/detail/train/stage_requests.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/kernel_frontier.hpp>
@@ -24,22 +25,11 @@
 
 namespace kdvfs::inline v0_3::train {
 
-/// The clock of a stage between two operations.
-struct StageWait {
-    ClockPoint clock{};
-    /// So long it is requested, from the end of the operation before on, or from the begin of the
-    /// iteration; then the next operation's is. 0: that is requested at once.
-    Seconds lasts{};
-};
-
 /// What one stage does in a plan.
-struct StagePlan {
+struct StagePlan : StageRequests {
     Seconds time{};  ///< the iteration's length
     Joules total{};  ///< of all stages, as the plan promises
     Seconds span{};  ///< of this stage, from its first operation's start to its last one's end
-    std::vector<PlannedClocks> operations{};          ///< of this stage, as they run
-    std::vector<std::vector<ClockChange>> changes{};  ///< within these (`make_kernel_plan`)
-    std::vector<StageWait> waits{};                   ///< before each of these
     std::vector<Seconds> durations{};  ///< of these, where the stage is not slower than measured
     /// What is expected of iterations, where the plan's curves are noisy (`PipelineEstimate`).
     std::optional<PlanPromise> promise{};
@@ -117,8 +107,9 @@ inline std::vector<ClockChange> clock_changes(const nlohmann::json& json) {
 
 inline StagePlan stage_plan(const nlohmann::json& json, const Pipeline& pipeline,
                             std::uint32_t stage) {
-    StagePlan plan{.time = Seconds{json.at("time_s").get<double>()},
-                   .total = Joules{json.at("total_j").get<double>()}};
+    StagePlan plan;
+    plan.time = Seconds{json.at("time_s").get<double>()};
+    plan.total = Joules{json.at("total_j").get<double>()};
     const nlohmann::json& operations = json.at("operations");
     if (operations.size() != pipeline.operations.size())
         reject_pipeline("a plan of " + std::to_string(operations.size()) + " operations",

@@ -5,7 +5,7 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
-#include <kdvfs/detail/train/stage_plan.hpp>
+#include <kdvfs/detail/train/stage_requests.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>
@@ -82,11 +82,11 @@ public:
     /// From the next operation on each has its planned clocks, `changes` within them, and the wait
     /// before it has one, if there are any.
     /// @throws Error (invalid_input) for clocks that the device does not list
-    void follow(const StagePlan& stage_plan) {
-        const auto& [changes, waits] = std::tie(stage_plan.changes, stage_plan.waits);
+    void follow(const StageRequests& stage) {
+        const auto& [changes, waits] = std::tie(stage.changes, stage.waits);
         std::vector<Held> clocks;
-        for (std::size_t k = 0; k < stage_plan.operations.size(); ++k) {
-            const PlannedClocks& planned = stage_plan.operations[k];
+        for (std::size_t k = 0; k < stage.operations.size(); ++k) {
+            const PlannedClocks& planned = stage.operations[k];
             const kdvfs::detail::ScopeKind* const first = &hold_kind(at(planned.first));
             Held held{first, first, {}};
             if (k < waits.size() && waits[k].lasts > Seconds{0})
