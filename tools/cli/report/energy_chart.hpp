@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/clock.hpp>
 #include <tools/cli/report/chart_parts.hpp>
+#include <tools/cli/report/swing_table.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -27,6 +29,7 @@ struct MeasuredEnergy {
     std::string device;
     std::vector<MeasuredKernel> kernels;
     std::vector<MeasuredKernel> levels;  ///< ranges, and scopes that enclose others
+    std::vector<MeasuredKernel> rests;   ///< gaps and waits, by clock: the longest first
 };
 
 /// @param seconds the key of the time that the energy is over
@@ -49,6 +52,38 @@ inline std::optional<MeasuredKernel> measured_kernel(const nlohmann::json& row,
     return kernel;
 }
 
+/// The time without a kernel by clock, as the totals have it.
+inline std::vector<MeasuredKernel> measured_rests(const nlohmann::json& json) {
+    std::vector<MeasuredKernel> rests;
+    const auto totals = json.find("totals");
+    if (totals == json.end() || !totals->is_object() || !totals->contains("rests")) return rests;
+    for (const auto& row : totals->at("rests")) {
+        auto rest = measured_kernel(row, "time_s");
+        if (!rest) continue;
+        const auto& clock = row.at("clock");
+        rest->name =
+            to_string(kdvfs::ClockPoint{.core = {clock.at("core_mhz").get<std::uint32_t>()},
+                                        .memory = {clock.at("memory_mhz").get<std::uint32_t>()}});
+        rests.push_back(*std::move(rest));
+    }
+    return rests;
+}
+
+/// Seconds, joules and watts of gaps and waits, a clock a row.
+inline Table rest_table(const std::vector<MeasuredKernel>& rests) {
+    if (rests.empty()) return {};
+    Table table{{"gaps and waits at", "time, s", "energy, J", "mean power, W"}};
+    for (const MeasuredKernel& rest : rests) {
+        const bool has_power = rest.resolved && rest.seconds > 0;
+        table.push_back({rest.name, fixed_text(rest.seconds, 3),
+                         rest.resolved
+                             ? fixed_text(rest.joules) + " \u00b1 " + fixed_text(rest.half_width)
+                             : "unresolved",
+                         has_power ? fixed_text(rest.joules / rest.seconds) : ""});
+    }
+    return table;
+}
+
 /// @pre `json` is an object with a list `rows`
 inline MeasuredEnergy measured_energy(const nlohmann::json& json) {
     MeasuredEnergy measured;
@@ -64,6 +99,7 @@ inline MeasuredEnergy measured_energy(const nlohmann::json& json) {
             if (auto kernel = measured_kernel(level, "time_s"))
                 measured.levels.push_back(*std::move(kernel));
         }
+    measured.rests = measured_rests(json);
     for (auto* const list : {&measured.kernels, &measured.levels})
         std::stable_sort(list->begin(), list->end(),
                          [](const auto& a, const auto& b) { return a.joules > b.joules; });
@@ -115,6 +151,7 @@ inline Chart energy_chart(const std::vector<MeasuredKernel>& kernels, const std:
 /// Of kernels, and of ranges where there are any.
 inline void add_energy_charts(std::vector<Chart>& charts, const MeasuredEnergy& measured) {
     charts.push_back(energy_chart(measured.kernels, "kernel", measured.device));
+    charts.back().table = rest_table(measured.rests);
     if (measured.levels.empty()) return;
     charts.push_back(energy_chart(measured.levels, "range", measured.device));
 }
