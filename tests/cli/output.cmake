@@ -101,7 +101,7 @@ shell(1 "standard input:1" "echo 'a;b' | kdvfs report -")
 shell(1 "standard input" "echo '{\"rows\":[{\"kernel\":1,\"energy\":{}}]}' | kdvfs report -")
 set(rest "{\"clock\":{\"core_mhz\":800,\"memory_mhz\":0},\"time_s\":1.5,\"energy\":")
 string(APPEND rest "{\"joules\":60,\"half_width_95\":3,\"status\":\"resolved\"}}")
-shell(0 "<td>800 MHz</td><td>1.500</td><td>60.0 .+ 3.0</td><td>40.0</td>"
+shell(0 "<td>core 800 MHz, memory auto</td><td>1.500</td><td>60.0 .+ 3.0</td><td>40.0</td>"
       "echo '{\"rows\":[],\"totals\":{\"rests\":[${rest}]}}' | kdvfs report -")
 
 # A pipeline: its frontier, and its stages before and after.
