@@ -221,14 +221,15 @@ TEST(ProfileStore, MergesWhatSeveralNodesHaveMeasuredAndHidesNames) {
         EXPECT_NEAR(point->mean().time / found->mean().time, 1.1, 1e-6);
         EXPECT_NEAR(point->mean().energy / found->mean().energy, 0.8, 1e-6);
     }
-    // Once more: what the store has takes part, and does not grow beyond its bound.
-    for (int i = 0; i < 6; ++i)
-        static_cast<void>(
-            tune::merge_profile_stores({folder / "a", folder / "b"}, folder / "site", false));
+    // Once more: what was measured once does not count twice, and names come from a source with
+    // them.
+    for (int i = 0; i < 3; ++i)
+        static_cast<void>(tune::merge_profile_stores({folder / "a", folder / "b", folder / "a"},
+                                                     folder / "site", false));
     fs::remove(own);
     const tune::Profile again = tune::read_profile(store.file_of(program));
     EXPECT_EQ(again.kernels()[0].key.name, "secret_gemm");
-    EXPECT_LE(again.kernels()[0].find({auto_clock, auto_clock})->samples.size(), 8U);
+    EXPECT_EQ(again.kernels()[0].find({auto_clock, auto_clock})->samples.size(), 4U);
     fs::remove_all(folder);
 }
 

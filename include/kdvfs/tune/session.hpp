@@ -77,9 +77,6 @@ public:
     [[nodiscard]] virtual extend::ScopeSink* scopes() = 0;
 };
 
-/// Begins a session.
-/// @param obeys_plan whether the registry binds a kernel to `FromPlan`
-/// @throws Error for a file that cannot be used, and as `Sweeping`
 /// What `merge_profile_stores` has done.
 struct MergedStores {
     std::size_t programs = 0;    ///< that were written
@@ -88,7 +85,8 @@ struct MergedStores {
 };
 
 /// Merges stores of profiles (`KDVFS_STORE`) of users, jobs or nodes into one, for example a site's
-/// (`KDVFS_SITE_STORE`). What `into` has already takes part. Each file is replaced atomically.
+/// (`KDVFS_SITE_STORE`). A program's profile in `into` is replaced, atomically: what it has takes
+/// part where `into` is one of `from`, too. No run may write `into` meanwhile.
 /// @param from folders
 /// @param into folder; made where there is none
 /// @param hash_names writes hashes for the names of kernels; a run finds its own by them. Where a
@@ -97,6 +95,9 @@ struct MergedStores {
 KDVFS_INLINE MergedStores merge_profile_stores(const std::vector<std::filesystem::path>& from,
                                                const std::filesystem::path& into, bool hash_names);
 
+/// Begins a session.
+/// @param obeys_plan whether the registry binds a kernel to `FromPlan`
+/// @throws Error for a file that cannot be used, and as `Sweeping`
 KDVFS_INLINE std::shared_ptr<SessionControl> begin_session(
     const Gpu& gpu, extend::GpuService& service, const SessionMode& mode, const SweepOptions& sweep,
     bool (*obeys_plan)(std::string_view kernel));

@@ -23,6 +23,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -243,12 +244,14 @@ class StoreMerge {
 public:
     explicit StoreMerge(bool hash_names) : hashes_{hash_names} {}
 
-    void merge(std::vector<std::filesystem::path> from, const std::filesystem::path& into) {
+    /// A program's profile in `into` is replaced: measurements that are in it count where it is one
+    /// of `from`, so that those of a second merge do not count twice.
+    void merge(const std::vector<std::filesystem::path>& from, const std::filesystem::path& into) {
         namespace fs = std::filesystem;
-        std::error_code ignored;
-        if (fs::exists(into, ignored)) from.push_back(into);
         std::map<std::string, std::vector<fs::path>> programs;
-        for (const fs::path& store : from)
+        std::set<fs::path> stores;
+        for (const fs::path& store : from) stores.insert(fs::weakly_canonical(store));
+        for (const fs::path& store : stores)
             for (const auto& entry : fs::directory_iterator{store})
                 if (is_file(entry.path() / "profile.csv"))
                     programs[entry.path().filename().string()].push_back(entry.path() /
