@@ -29,9 +29,9 @@
 
 namespace kdvfs::inline v0_3::train::detail {
 
-/// Plans leave so much time to stages that are not slow, as operations vary: two standard deviations
-/// of a slowness that is the median of an iteration's operations, of which each varies by 0.5 %.
-constexpr double straggler_reserve = 0.002;
+/// Plans leave so much time to stages that are not slow, as operations vary; chosen by
+/// `stragglers_soak`, where each varies by 0.5 %.
+constexpr double straggler_reserve = 0.0018;
 
 /// The pipeline as it is on GPUs that are slower than its curves: times and energies of each stage
 /// are multiplied by its slowness.
