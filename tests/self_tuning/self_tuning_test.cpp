@@ -158,6 +158,29 @@ TEST(ProfileStore, TakesFromTheSiteWhatTheUserHasNotAndWhatCanBeTrusted) {
     fs::remove_all(folder);
 }
 
+TEST(ProfileStore, KeepsWhatPlansHaveShownAndTakesNothingFromDamagedFiles) {
+    namespace fs = std::filesystem;
+    const fs::path folder =
+        fs::temp_directory_path() / ("kdvfs_shown_" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+    const fs::path profile = folder / "profile.csv";
+    EXPECT_FALSE(tune::detail::read_experience(profile));
+    tune::detail::write_experience(profile, {Seconds{0.012}, 1.07, 1.3});
+    const auto shown = tune::detail::read_experience(profile);
+    ASSERT_TRUE(shown);
+    EXPECT_EQ(shown->latency, Seconds{0.012});
+    EXPECT_EQ(shown->longer_by, 1.07);
+    EXPECT_EQ(shown->stretch, 1.3);
+    for (const char* damaged :
+         {"", "latency_s,longer_by,stretch\n", "latency_s,longer_by,stretch\n0.012,1.07\n",
+          "latency_s,longer_by,stretch\n0.012,x,1.3\n", "latency_s,longer_by,stretch\n5,1.07,1.3\n",
+          "latency_s,longer_by,stretch\n0.012,nan,1.3\n"}) {
+        std::ofstream{tune::detail::experience_path(profile)} << damaged;
+        EXPECT_FALSE(tune::detail::read_experience(profile)) << damaged;
+    }
+    fs::remove_all(folder);
+}
+
 /// Rows of a board that takes `time` and uses `energy` times as much as another, at two clocks.
 void write_source(const std::filesystem::path& file, double time, double energy, Megahertz lower) {
     tune::Profile profile{"MI210"};

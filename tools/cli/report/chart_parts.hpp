@@ -116,6 +116,12 @@ inline Json zero_line(const char* axis) {
             {"encoding", {{axis, {{"field", "zero"}, {"type", "quantitative"}}}}}};
 }
 
+inline std::string fixed_text(double value, int digits = 1) {
+    char text[48];
+    std::snprintf(text, sizeof text, "%.*f", digits, value);
+    return text;
+}
+
 /// A value with its interval for each kernel, downwards: `field`, `field`_low and `field`_high of
 /// the data. `mark` is "bar" or "point"; side by side only the first panel names the kernels.
 inline Json kernel_panel(const std::string& field, const char* title, const std::string& mark,

@@ -3,7 +3,6 @@
 
 #include <kdvfs/clock.hpp>
 #include <tools/cli/report/chart_parts.hpp>
-#include <tools/cli/report/swing_table.hpp>
 
 #include <algorithm>
 #include <cstddef>

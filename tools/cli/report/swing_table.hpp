@@ -4,7 +4,6 @@
 #include <kdvfs/tune/power_swing.hpp>
 #include <tools/cli/report/chart_parts.hpp>
 
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -12,12 +11,6 @@ namespace cli::report {
 
 /// The window of the power swings that pages show. An assumption: what supplies smooth is shorter.
 inline constexpr kdvfs::Seconds swing_window{0.010};
-
-inline std::string fixed_text(double value, int digits = 1) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.*f", digits, value);
-    return text;
-}
 
 /// What a lower range of power costs in time, a cap a row; the first has none.
 inline Table lower_range_table(const std::vector<kdvfs::tune::CappedIteration>& rows) {

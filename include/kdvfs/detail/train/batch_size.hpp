@@ -408,7 +408,7 @@ private:
     static constexpr double first_risk = 1;
     static constexpr double risk_of_a_run = 0.02;
     static constexpr double sureness = 2;  ///< deviations by which a size is known to be better
-    /// How much more than a run of the best size one may cost that tells of another size.
+    /// How much more a run of another size may cost than one of the best size.
     static constexpr double worth_of_learning = 1.2;
 
     static bool is_positive(double value) { return std::isfinite(value) && value > 0; }

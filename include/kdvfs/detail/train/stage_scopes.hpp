@@ -21,7 +21,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -83,7 +82,8 @@ public:
     /// before it has one, if there are any.
     /// @throws Error (invalid_input) for clocks that the device does not list
     void follow(const StageRequests& stage) {
-        const auto& [changes, waits] = std::tie(stage.changes, stage.waits);
+        const std::vector<std::vector<ClockChange>>& changes = stage.changes;
+        const std::vector<StageWait>& waits = stage.waits;
         std::vector<Held> clocks;
         for (std::size_t k = 0; k < stage.operations.size(); ++k) {
             const PlannedClocks& planned = stage.operations[k];

@@ -65,25 +65,26 @@ inline std::filesystem::path experience_path(std::filesystem::path profile) {
 }
 /// Nothing where there is none that can be used.
 inline std::optional<PlanExperience> read_experience(const std::filesystem::path& profile) {
-    std::ifstream input{experience_path(profile)};
-    std::string header;
-    std::string line;
-    std::getline(input, header);
-    std::getline(input, line);
-    std::array<double, 3> values{};
-    std::size_t count = 0;
-    for (std::size_t at = 0; count < values.size() && at <= line.size(); ++count) {
-        const std::size_t end = std::min(line.find(',', at), line.size());
-        const auto value =
-            kdvfs::detail::parse_number<double>(std::string_view{line}.substr(at, end - at));
-        if (!value) return std::nullopt;
-        values[count] = *value;
-        at = end + 1;
+    const std::filesystem::path file = experience_path(profile);
+    std::ifstream input{file};
+    try {
+        io::CsvReader reader{input, file.string()};
+        NamedColumns columns{reader, {"latency_s", "longer_by", "stretch"}};
+        if (!columns.next()) return std::nullopt;
+        const auto number = [&](const char* column) {
+            return parse_field<double>(columns.get(column), column, reader);
+        };
+        const PlanExperience shown{Seconds{number("latency_s")}, number("longer_by"),
+                                   number("stretch")};
+        const auto within = [](double value, double least, double most) {
+            return value >= least && value <= most;
+        };
+        if (within(shown.latency.count(), 0, 1) && within(shown.longer_by, 1, 2) &&
+            within(shown.stretch, 1, 4))
+            return shown;
+    } catch (const Error&) {  // there is none, or it is damaged
     }
-    const bool sound = count == values.size() && values[0] >= 0 && values[0] <= 1 &&
-                       values[1] >= 1 && values[1] <= 2 && values[2] >= 1 && values[2] <= 4;
-    if (!sound) return std::nullopt;
-    return PlanExperience{Seconds{values[0]}, values[1], values[2]};
+    return std::nullopt;
 }
 /// A file that cannot be written is left out.
 inline void write_experience(const std::filesystem::path& profile, const PlanExperience& shown) {
