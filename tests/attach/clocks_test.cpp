@@ -240,6 +240,19 @@ TEST_F(UnderTorchrun, EachStageOfAPipelineHasItsClocks) {
     }
 }
 
+TEST_F(Attach, MeasuresARunThatWouldSaveWithoutTheRights) {
+    const Outcome seen = run({"--save", "--ledger", path("ledger.csv")}, {PROGRAM, "60"},
+                             {{"CUDA_DOUBLE_REFUSES_CLOCKS", "1"}});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_EQ(seen.notes().find("without kdvfs"), std::string::npos) << seen.notes();
+    const json report = seen.report["processes"][0]["devices"][0]["report"];
+    EXPECT_TRUE(report["measure_only"]) << seen.report.dump(1);
+    EXPECT_NE(report["device"]["mechanism"].get<std::string>().find("Insufficient Permissions"),
+              std::string::npos)
+        << report["device"];
+    EXPECT_GT(seen.row("gemm")["calls"], 0) << seen.report.dump(1);
+}
+
 TEST_F(UnderTorchrun, RanksThatSaveAreLinkedAndLoseNoWork) {
     constexpr int ranks = 3;
     const Outcome seen = run_ranks({"--save", "--max-slowdown", "1%"}, ranks, 300);

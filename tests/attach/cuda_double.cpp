@@ -110,6 +110,14 @@ private:
         if (std::getenv("CUDA_DOUBLE_FEW_CLOCKS") != nullptr) {
             state_->core_clocks_by_memory = {{2619, {1980, 1000}}};
         }
+        // A user without rights.
+        if (std::getenv("CUDA_DOUBLE_REFUSES_CLOCKS") != nullptr) {
+            for (const char* name :
+                 {"nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks",
+                  "nvmlDeviceSetMemoryLockedClocks", "nvmlDeviceResetMemoryLockedClocks"}) {
+                state_->faults[name] = {.code = 4};  // NVML_ERROR_NO_PERMISSION
+            }
+        }
         shown_ = show();
         state_->before_read = [] { instance().count(); };
         std::thread{[this] {

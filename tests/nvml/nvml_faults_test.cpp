@@ -26,7 +26,10 @@ TEST_F(NvmlFaults, WithoutPermissionTheErrorSaysWhatToDo) {
                  "cannot set the core clock to 1000 MHz: Double of an NVIDIA GPU (0000:1b:00.0): "
                  "Insufficient Permissions (refused); run as root, have an administrator set the "
                  "clocks, or open the GPU to measure only");
-    EXPECT_EQ(gpu.read_clock_state().cap, ClockPoint{});
+    // Nothing was written: a watchdog would try for minutes to undo what it may not, either.
+    EXPECT_EQ(gpu.read_clock_state(), ClockState{});
+    board().faults["nvmlDeviceResetGpuLockedClocks"] = {.code = no_permission};
+    EXPECT_NO_THROW(gpu.restore({}));
 }
 
 TEST_F(NvmlFaults, WhenMemoryFailsTheCoreIsKnownToBeChangedAndCanBeRestored) {
@@ -79,6 +82,7 @@ TEST_F(NvmlFaults, AfterAnyFaultInAnyWriteARestoreLeavesNoLock) {
           "nvmlDeviceSetMemoryLockedClocks", "nvmlDeviceResetMemoryLockedClocks"}) {
         for (const int code : codes) {
             for (const bool acts : {false, true}) {
+                if (acts && code == no_permission) continue;
                 for (const int spared : {0, 1}) {
                     board() = {};
                     Nvml gpu{address, options()};

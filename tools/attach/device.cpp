@@ -207,9 +207,14 @@ kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& 
                                      "(kdvfs measure-latency)");
         }
     }
+    // A run that saves is measured where clocks cannot be set. A sweep or a plan has nothing to say
+    // then.
+    const bool tunes =
+        kdvfs::tune::session_mode_from_environment().kind == kdvfs::tune::SessionMode::Kind::tune;
     // What the solution costs grows with the square of the columns, and with their cube at the end:
     // a counter of 100 ms is fitted in 14 ways.
-    return {.switch_latency = latency,
+    return {.on_refused = tunes ? kdvfs::OnRefused::measure_only : kdvfs::OnRefused::fail,
+            .switch_latency = latency,
             .idle_clock = settings.idle,
             .meter_every = 1,
             .repeat = {.after = settings.repeat_after},

@@ -336,11 +336,14 @@ put_back() {
     template <class Lock, class Unlock>
     void write(Written& domain, const char* name, Megahertz cap, Lock lock, Unlock unlock) {
         if (cap == auto_clock && !domain.touched) return;
+        const Written before = domain;
         domain.touched = true;
         domain.unsure = true;
         written_at_ = TimePoint{now()};
-        check(cap == auto_clock ? unlock() : lock(),
-              std::string{"set the "} + name + " clock to " + to_string(cap));
+        const nvml::Status status = cap == auto_clock ? unlock() : lock();
+        // Without the rights nothing is done (nvml.h), and nothing has to be undone.
+        if (status == nvml::Status::no_permission) domain = before;
+        check(status, std::string{"set the "} + name + " clock to " + to_string(cap));
         domain.cap = cap;
         domain.unsure = false;
     }
