@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Looks for `detail::` where users read: in installed programs, examples and the Python package, and
-in what public headers declare outside `detail` namespaces, function bodies and private sections.
+in what public headers declare outside `detail` namespaces, function bodies and private sections; and
+for a defaulted <=> without a == beside it, which nvcc 13 does not emit.
 
 public_face.py ROOT [--self-test]
 """
@@ -71,7 +72,24 @@ def in_headers(root):
                 yield f"{file.relative_to(root)}:{number}: {line.strip()}"
 
 
+def lone_orders(text):
+    """The numbers of lines in `text` that default a <=> and have no == above or below them."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        beside = lines[max(0, number - 3):number + 2]
+        if "operator<=>" in line and not any("operator==" in other for other in beside):
+            yield number
+
+
+def orders(root):
+    for file in sorted((root / "include").rglob("*.hpp")):
+        for number in lone_orders(file.read_text()):
+            yield f"{file.relative_to(root)}:{number}: write the == beside <=>, for nvcc"
+
+
 def self_test():
+    assert [*lone_orders("a\nauto operator<=>(A, A) = default;\n")] == [2]
+    assert not [*lone_orders("bool operator==(A, A) = default;\nauto operator<=>(A, A) = default;\n")]
     seen = lambda text: [line for _, line in declared(text) if "detail::" in line]
     assert seen("class A {\npublic:\n    detail::B get() const;\n};\n")
     assert seen("inline detail::B make(int a) {\n    return {};\n}\n")
@@ -83,7 +101,7 @@ def self_test():
 if __name__ == "__main__":
     self_test()
     root = Path(sys.argv[1])
-    found = [*in_programs(root), *in_headers(root)]
+    found = [*in_programs(root), *in_headers(root), *orders(root)]
     print("\n".join(found))
-    print(f"detail:: where users read: {len(found)}")
+    print(f"detail:: where users read, and orders that nvcc does not emit: {len(found)}")
     sys.exit(1 if found else 0)

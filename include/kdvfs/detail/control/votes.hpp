@@ -26,6 +26,7 @@ struct TimedRequest {
     Duration after{0};  ///< 0: `now` stays
     ClockPoint then{};
 
+    friend bool operator==(const TimedRequest&, const TimedRequest&) = default;
     friend auto operator<=>(const TimedRequest&, const TimedRequest&) = default;
 };
 

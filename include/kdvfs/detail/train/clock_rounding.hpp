@@ -231,6 +231,7 @@ private:
     struct Start {
         double energy = 0;
         std::vector<std::uint32_t> chosen;
+        friend bool operator==(const Start&, const Start&) = default;
         friend auto operator<=>(const Start&, const Start&) = default;
     };
 

@@ -61,6 +61,7 @@ public:
     struct Kernel {
         Pass pass = Pass::forward;
         std::uint32_t chunk = 0;
+        friend bool operator==(const Kernel&, const Kernel&) = default;
         friend auto operator<=>(const Kernel&, const Kernel&) = default;
     };
     [[nodiscard]] const std::map<KernelId, Kernel>& kernels() const { return kernels_; }

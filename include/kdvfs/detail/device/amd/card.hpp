@@ -35,6 +35,7 @@ struct PciAddress {
     std::uint32_t device = 0;
     std::uint32_t function = 0;
 
+    friend constexpr bool operator==(PciAddress, PciAddress) = default;
     friend constexpr auto operator<=>(PciAddress, PciAddress) = default;
 };
 
