@@ -99,6 +99,43 @@ void set_beside(Report& report, const measuring::RecordedTraining& training) {
     }
 }
 
+/// Resolved kernels before and after shifts of the log's stamps.
+struct Shifted {
+    int before = 0;
+    int after = 0;
+    int steady = 0;       ///< move by less than half a half-width
+    double farthest = 0;  ///< half-widths
+
+    void add(const Report& whole, const Report& moved) {
+        for (std::size_t k = 0; k < whole.rows.size(); ++k) {
+            const auto& a = whole.rows[k].energy;
+            const auto& b = moved.rows[k].energy;
+            before += a.resolved ? 1 : 0;
+            after += b.resolved ? 1 : 0;
+            if (!a.resolved || !b.resolved) continue;
+            const double watts = (a.joules / whole.rows[k].counted_time).count;
+            const double apart = std::abs((b.joules / moved.rows[k].counted_time).count - watts);
+            const double part = apart / (a.half_width / whole.rows[k].counted_time).count;
+            steady += part < 0.5 ? 1 : 0;
+            both += 1;
+            farthest = std::max(farthest, part);
+        }
+    }
+    int both = 0;
+};
+
+Shifted shift(const measuring::RecordedTraining& training, bool repeated) {
+    using measuring::replay;
+    Shifted found;
+    const Report whole = replay(training, {.repeated = repeated, .sensor_may_lag = true});
+    for (const int by : {-300, 300}) {
+        found.add(whole, replay(training, {.repeated = repeated,
+                                           .sensor_may_lag = true,
+                                           .shift = std::chrono::microseconds{by}}));
+    }
+    return found;
+}
+
 Line look_at(const std::string& folder, const std::string& figures, int cuts) {
     using namespace measuring;
     RecordedTraining training = read_training(folder);
@@ -137,6 +174,20 @@ int main(int count, char** arguments) {
         std::printf("%-44s | %24s | %8s | %s\n", "", "", "> 0.3 ms", "> 10 %, widest %");
         for (int i = 2; i + 1 < count; i += 2) {
             look_at(arguments[i], arguments[i + 1], cuts).print(arguments[i], cuts);
+        }
+        std::printf(
+            "the log's stamps shifted by +-0.3 ms: kernels resolved before, after; of those "
+            "that stay so, move by less than half a half-width; farthest, half-widths\n");
+        for (int i = 2; i + 1 < count; i += 2) {
+            measuring::RecordedTraining training = measuring::read_training(arguments[i]);
+            training.record.repeated = measuring::read_training(arguments[i + 1]).record.repeated;
+            for (const bool repeated : {false, true}) {
+                const Shifted found = shift(training, repeated);
+                std::printf("%-44s | %-8s | %4d %4d | %4d of %4d %5.1f %% | %4.1f\n", arguments[i],
+                            repeated ? "repeated" : "", found.before, found.after, found.steady,
+                            found.both, 100.0 * found.steady / std::max(found.both, 1),
+                            found.farthest);
+            }
         }
         return 0;
     } catch (const std::exception& error) {

@@ -172,7 +172,8 @@ struct ReplaySettings {
     double from = 0;
     double to = 1;
     Duration counter_period = std::chrono::milliseconds{100};
-    bool sensor_may_lag = false;  ///< as where users open a real board
+    bool sensor_may_lag = true;  ///< as where users open a real board
+    Duration shift{0};           ///< of the log's stamps against all others
 };
 
 /// The report of an accumulator that is told all of it in the order in which it came.
@@ -249,7 +250,10 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
         if (settings.power) {
             add(
                 record.power, power, until, [](const auto& reading) { return reading.sampled_at; },
-                [&](const auto& reading) { accumulator.add(reading); });
+                [&](auto reading) {
+                    reading.sampled_at += settings.shift;
+                    accumulator.add(reading);
+                });
         }
         if (samples > 0) known = std::min(known, record.samples[samples - 1].at);
         accumulator.advance(known);

@@ -81,6 +81,25 @@ TEST(ReportDiff, KernelsComeAndGo) {
     EXPECT_NE(cli::to_text(found).find("1 new, 2 gone"), std::string::npos);
 }
 
+/// A kernel in place of two that were called as often is compared with their sum.
+TEST(ReportDiff, FusedKernelsAreComparedWithTheirSum) {
+    Report before;
+    before.rows = {row("gelu", 1e-3, 0.5, 0.005), row("bias", 1e-3, 0.4, 0.005),
+                   row("dropout", 1e-3, 0.4, 0.005), row("rare", 1e-3, 0.4, 0.005)};
+    before.rows[3].calls = 10;
+    Report after;
+    after.rows = {row("gelu", 1e-3, 0.5, 0.005), row("bias_dropout", 1.5e-3, 0.9, 0.005)};
+    const cli::ReportDiff found = diff(before, after);
+    const cli::DiffLine& fused = line(found, "bias_dropout");
+    EXPECT_EQ(fused.replaces, (std::vector<std::string>{"bias", "dropout"}));
+    EXPECT_NEAR(fused.time->share, -0.25, 1e-9);
+    EXPECT_NEAR(fused.energy->share, 0.125, 1e-9);
+    EXPECT_EQ(found.verdict(), DiffVerdict::worse);
+    EXPECT_NE(cli::to_text(found).find("in place of bias, dropout"), std::string::npos);
+    after.rows.push_back(row("other", 1e-3, 0.4, 0.005));  // either may be the one
+    EXPECT_TRUE(line(diff(before, after), "bias_dropout").replaces.empty());
+}
+
 TEST(ReportDiff, ManyIntervalsAreWiderThanOne) {
     Report few;
     few.rows = {row("gelu", 1e-3, 0.5, 0.01)};

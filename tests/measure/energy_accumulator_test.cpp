@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -706,6 +708,44 @@ TEST_F(Accumulating, PowersBelowTheRestingBoardsAreRefused) {
     EXPECT_TRUE(std::any_of(found.notes.begin(), found.notes.end(), [](const std::string& note) {
         return note.find("gelu at 30 ") != std::string::npos;
     }));
+}
+
+/// 20,000 intervals a second beside a counter and a power log, through which a source is chosen:
+/// none is lost, and what is kept does not grow. For an hour where `KDVFS_SOAK` is set.
+TEST_F(Accumulating, TwentyThousandIntervalsASecondLoseNothing) {
+    constexpr Duration length = 50us;
+    constexpr double watts = 400;
+    const Duration end = std::getenv("KDVFS_SOAK") != nullptr ? Duration{1h} : Duration{15s};
+    EnergyAccumulator accumulator{kernels, {.counter_period = 100ms, .sensor_may_lag = true}};
+    const std::size_t room = accumulator.room();
+    std::uint64_t calls = 0;
+    Duration now{0};
+    accumulator.add(EnergySample{at(now), {0}, 0});
+    while (now < end) {
+        const Duration until = now + 20ms;
+        for (; now < until; now += length, ++calls) {
+            accumulator.add({calls % 3 == 0 ? gemm : gelu, {}, {}, at(now), at(now + length), 0});
+        }
+        accumulator.add(
+            PowerReading{{watts + static_cast<double>(calls % 7)}, at(now), ReadingStatus::ok});
+        if (now % 100ms == 0ns) {
+            accumulator.add(EnergySample{at(now), {watts * Seconds{now}.count()}, 0});
+        }
+        accumulator.advance(at(now));
+        ASSERT_GT(accumulator.room(), 0U);
+    }
+    EXPECT_GT(accumulator.room(), room / 2);
+    const Report found = report(accumulator);
+    std::uint64_t counted = 0;
+    for (const ReportRow& row : found.rows) counted += row.metered_calls;
+    EXPECT_EQ(counted, calls);
+    EXPECT_NEAR(found.totals.counter.count, watts * Seconds{end}.count(),
+                1e-3 * watts * Seconds{end}.count());
+    EXPECT_LT(std::abs(found.totals.unexplained.count), 1e-3 * found.totals.counter.count);
+    for (const std::string& note : found.notes) {
+        EXPECT_EQ(note.find("too late"), std::string::npos) << note;
+        EXPECT_EQ(note.find("more than"), std::string::npos) << note;
+    }
 }
 
 }  // namespace

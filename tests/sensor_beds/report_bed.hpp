@@ -33,9 +33,12 @@ public:
     [[nodiscard]] std::optional<std::pair<double, double>> of(const Run::Call& call) {
         const bool arrive = std::uniform_real_distribution<double>{}(random_) >= lost_;
         if (!arrive || (leaves_out_ && call.kernel == 0)) return {};
-        const double begin = static_cast<double>(call.begin) * Run::grain;
-        const double off = begin < jumps_at_ ? 0 : jump_;
-        return std::pair{begin + off, static_cast<double>(call.end) * Run::grain + off};
+        return std::pair{stamp(call.begin), stamp(call.end)};
+    }
+    /// What their clock says at a grain, s.
+    [[nodiscard]] double stamp(std::size_t at) const {
+        const double seconds = static_cast<double>(at) * Run::grain;
+        return seconds < jumps_at_ ? seconds : seconds + jump_;
     }
 
 private:
@@ -85,6 +88,11 @@ inline kdvfs::measure::Report report(
         for (; call < run.calls().size(); ++call) {
             const Run::Call& made = run.calls()[call];
             if (static_cast<double>(made.end) * Run::grain > now) break;
+            const auto mark = [&](std::size_t at, IterationMark what) {
+                if (!bed.mixed) accumulator.iteration(Run::time(markers.stamp(at)), what);
+            };
+            if (made.kernel == 0) mark(made.begin, IterationMark::begins);
+            if (made.kernel + 1 == ids.size()) mark(made.end, IterationMark::ends);
             const auto ran = markers.of(made);
             if (!ran) continue;
             accumulator.add(KernelInterval{.kernel = ids[made.kernel],
@@ -120,6 +128,9 @@ inline kdvfs::measure::Report report(
     Report report;
     accumulator.fill(report);
     sharing.judge(report);
+    if (const CounterFaults& faults = sampler.faults(); faults.sum() > 0) {
+        report.notes.push_back("the energy counter: " + to_string(faults));
+    }
     return report;
 }
 

@@ -131,6 +131,24 @@ std::vector<Row> rows() {
           .listed = false,
           .rests = 1},
          90},
+        {{.name = "counter of 1 ms that stops", .counter_period = 1e-3, .stops = true}, 90},
+        {{.name = "log of 20 ms, the counter stops",
+          .log = Log::memory,
+          .counter_period = 0.1,
+          .stops = true},
+         90},
+        {{.name = "counter of 1 ms beside a log of 50 to 1000 ms",
+          .log = Log::since_last,
+          .log_period = 0.05,
+          .counter_period = 1e-3,
+          .slowest_log = 1},
+         90},
+        {{.name = "counter of 20 ms beside a log of 50 to 1000 ms",
+          .log = Log::since_last,
+          .log_period = 0.05,
+          .counter_period = 20e-3,
+          .slowest_log = 1},
+         90},
         {{.name = "log of 20 ms, at the limit",
           .log = Log::memory,
           .counter_period = 0.1,
@@ -153,7 +171,9 @@ std::string alarm(const std::string& note) {
                                std::array{"that no scope covers: unexplained", "unexplained"},
                                std::array{"not as it was measured", "stale"},
                                std::array{"at its power limit", "counter at the limit"},
-                               std::array{"counter difference disagree", "counter difference"}};
+                               std::array{"counter difference disagree", "counter difference"},
+                               std::array{"it did not move", "called dead"},
+                               std::array{"frozen of its reads", "frozen counter"}};
     for (const auto& [words, name] : kinds) {
         if (note.find(words) != std::string::npos) return name;
     }
@@ -165,6 +185,8 @@ struct Judged {
     std::vector<sensor_bed::Kernel> kernels;
     double limit = 0;  ///< W
     std::vector<std::string> notes;
+    std::optional<double> iteration{};  ///< how far its joules are off, half-widths
+    double iteration_width = 0;         ///< half-width, of its joules
 };
 
 Judged report_of(const Row& row, std::uint64_t seed) {
@@ -177,7 +199,16 @@ Judged report_of(const Row& row, std::uint64_t seed) {
     }
     const kdvfs::measure::Report report = sensor_bed::report(run, row.bed, sensors);
     sensor_bed::take(run, report);
-    return {run.kernels(), run.truth().limit, report.notes};
+    Judged judged{run.kernels(), run.truth().limit, report.notes};
+    for (const auto& level : report.levels) {
+        if (!level.iteration) continue;
+        const auto each = level.per_run();
+        if (!each.resolved) continue;
+        const double truth = run.step_joules();
+        judged.iteration = std::abs(each.joules.count - truth) / each.half_width.count;
+        judged.iteration_width = each.half_width.count / truth;
+    }
+    return judged;
 }
 
 /// Of seeds that follow each other, on as many threads as there are cores.
@@ -212,14 +243,21 @@ bool judge(const Row& row, int seeds, std::uint64_t first, bool notes) {
     double all_time = 0;
     double oracle_time = 0;
     std::vector<double> widths;
+    std::vector<double> iteration_widths;
+    int iterations_covered = 0;
     const std::clock_t begin = std::clock();
     std::uint64_t seed = first;
     for (const Judged& judged : reports(row, seeds, first)) {
         std::set<std::string> kinds;
         for (const std::string& note : judged.notes) kinds.insert(alarm(note));
         kinds.erase("");
+        if (row.bed.counter_period <= 0) kinds.erase("called dead");
         for (const std::string& kind : kinds) ++alarms[kind];
         alarmed += kinds.empty() ? 0 : 1;
+        if (judged.iteration) {
+            iteration_widths.push_back(judged.iteration_width);
+            iterations_covered += *judged.iteration <= 1 ? 1 : 0;
+        }
         const int far_before = far;
         double of_kernels = 0;
         for (const auto& kernel : judged.kernels) of_kernels += kernel.seconds;
@@ -258,6 +296,15 @@ bool judge(const Row& row, int seeds, std::uint64_t first, bool notes) {
                 row.bed.name.c_str(), resolved, share, far, 100 * worst, highest,
                 100 * time / all_time, 100 * oracle_time / all_time, widths.empty() ? 0.0 : *middle,
                 alarmed, seeds, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / seeds);
+    if (!iteration_widths.empty()) {
+        std::printf(
+            "    iteration: resolved in %zu of %d reports, %.1f %% covered, half-width %.2f, "
+            "widest %.2f %%\n",
+            iteration_widths.size(), seeds,
+            100.0 * iterations_covered / static_cast<double>(iteration_widths.size()),
+            100 * sensor_bed::median(iteration_widths),
+            100 * *std::max_element(iteration_widths.begin(), iteration_widths.end()));
+    }
     for (const auto& [kind, count] : alarms) {
         std::printf("    alarm: %s, %d of %d reports\n", kind.c_str(), count, seeds);
     }
@@ -276,7 +323,7 @@ bool judge(const Row& row, int seeds, std::uint64_t first, bool notes) {
         good = false;
     }
     const bool clean = !row.bed.outside && !row.bed.leaves_out && !row.bed.limited &&
-                       row.bed.lost == 0 && row.bed.most_jump == 0;
+                       row.bed.lost == 0 && row.bed.most_jump == 0 && !row.bed.stops;
     if (clean && alarmed > 1 && 100 * alarmed > seeds) {
         std::printf("    MISSED: alarms in 1 %% at most\n");
         good = false;

@@ -60,6 +60,10 @@ struct Bed {
     double least_memory = 5e-3;  ///< s
     double most_memory = 50e-3;  ///< s
     double most_jump = 0;        ///< s that the GPU's clock jumps by against the host's, once
+    bool stops = false;          ///< the counter, at some moment, for good
+    double slowest_log = 0;      ///< s; where it is given, the log's period is drawn up to it
+    bool fixed_step = false;     ///< 20 kernels: the first has 20 % of the time, the second 5 %
+    double spread = -1;          ///< of kernels' powers from call to call; below 0: drawn
 };
 
 /// What the ranges gave.
@@ -91,8 +95,20 @@ struct Kernel {
 
 class Run {
 public:
-    Run(const Bed& bed, std::uint64_t seed) : bed_{bed}, random_{seed} {
+    /// How kernels differ from what was drawn: factors by kernel.
+    struct Change {
+        std::vector<double> watts{};
+        std::vector<double> lengths{};
+    };
+    Run(const Bed& bed, std::uint64_t seed) : Run{bed, seed, {}, {}} {}
+    /// @param again the seed of all but program and sensor, for another run of the same program
+    Run(const Bed& bed, std::uint64_t seed, std::optional<std::uint64_t> again,
+        const Change& change)
+        : bed_{bed}, random_{seed} {
         draw();
+        for (std::size_t k = 0; k < change.watts.size(); ++k) kernels_[k].watts *= change.watts[k];
+        for (std::size_t k = 0; k < change.lengths.size(); ++k) lengths_[k] *= change.lengths[k];
+        if (again) random_.seed(*again);
         work();
         if (bed.log != Log::none) read_log();
         if (bed.counter_period > 0) read_counter();
@@ -104,6 +120,23 @@ public:
     [[nodiscard]] const Truth& truth() const { return truth_; }
     [[nodiscard]] const std::vector<Kernel>& kernels() const { return kernels_; }
     [[nodiscard]] double step() const { return step_; }
+    /// Joules of a step from its first call to the end of its last, mean over whole ones.
+    [[nodiscard]] double step_joules() const {
+        double joules = 0;
+        double steps = 0;
+        const std::size_t count = kernels_.size();
+        for (std::size_t i = 0; i + count <= calls_.size(); i += count, ++steps) {
+            for (std::size_t at = calls_[i].begin; at < calls_[i + count - 1].end; ++at) {
+                joules += drawn_[at] * grain;
+            }
+        }
+        return joules / std::max(steps, 1.0);
+    }
+    /// Whether the log is the finer source.
+    [[nodiscard]] bool by_log() const {
+        const bool finer = bed_.counter_period > 0 && 2 * bed_.counter_period < bed_.log_period;
+        return bed_.log != Log::none && !finer;
+    }
 
     struct Call {
         std::size_t kernel;
@@ -161,7 +194,8 @@ private:
 };
 
 inline void Run::draw() {
-    const auto count = static_cast<std::size_t>(uniform(8, 60.999));
+    auto count = static_cast<std::size_t>(uniform(8, 60.999));
+    if (bed_.fixed_step) count = 20;
     kernels_.resize(count);
     for (Kernel& kernel : kernels_) {
         kernel.watts = uniform(200, 680);
@@ -169,15 +203,25 @@ inline void Run::draw() {
         lengths_.push_back(std::max(1.0, std::round(each / grain)) * grain);
         step_ += lengths_.back();
     }
+    if (bed_.fixed_step) {
+        const double others = step_ - lengths_[0] - lengths_[1];
+        lengths_[0] = others * 0.20 / 0.75;
+        lengths_[1] = others * 0.05 / 0.75;
+        step_ = others / 0.75;
+    }
     idle_ = uniform(idle.least.count, idle.most.count);
     truth_.delay = uniform(bed_.least_delay, bed_.most_delay) + uniform(-1e-3, 1e-3);
     truth_.rise = uniform(0, 2e-3);
     truth_.spread = uniform(0, 0.05);
+    if (bed_.spread >= 0) truth_.spread = bed_.spread;
     truth_.noise = uniform(1, 5);
     const double memory =
         std::exp(uniform(std::log(bed_.least_memory), std::log(bed_.most_memory)));
     const double duty = uniform(0.25, 1);
     if (bed_.limited) draw_limiter();
+    if (bed_.slowest_log > 0) {
+        bed_.log_period = std::exp(uniform(std::log(bed_.log_period), std::log(bed_.slowest_log)));
+    }
     switch (bed_.log) {
         case Log::memory: truth_.memory = memory; break;
         case Log::since_last: truth_.window = bed_.log_period; break;
@@ -327,11 +371,16 @@ inline void Run::read_counter() {
         joules += means[i] * period + 1e-3 * normal();
         counter_.push_back({counter_at_[i], joules});
     }
+    if (!bed_.stops) return;
+    const auto left =
+        static_cast<std::size_t>(uniform(0.2, 0.8) * static_cast<double>(means.size()));
+    counter_.resize(left);
+    counter_at_.resize(left);
 }
 
 /// Least squares of the finer source by who knows the sensor.
 inline void Run::judge_by_oracle() {
-    const bool by_log = bed_.log != Log::none;
+    const bool by_log = this->by_log();
     const std::vector<double>& at = by_log ? log_at_ : counter_at_;
     if (at.size() < kernels_.size() + 20) return;
     const double period = at[1] - at[0];
@@ -380,7 +429,7 @@ inline void Run::judge_by_oracle() {
 
 inline void Run::judge(const kdvfs::measure::SensorPrior& prior) {
     using namespace kdvfs::measure;
-    const bool by_log = bed_.log != Log::none;
+    const bool by_log = this->by_log();
     const double period = by_log ? bed_.log_period : bed_.counter_period;
     SensorSample sample;
     sample.begin(std::chrono::duration_cast<Duration>(Seconds{period}));

@@ -29,6 +29,13 @@ std::optional<Figure> energy_of(const json& item, double per) {
     return Figure{joules / per, half_width / per};
 }
 
+/// With the scatter that one's energy has from that of its time; nothing where that is not known.
+std::optional<Figure> scattered(std::optional<Figure> energy, const std::optional<Figure>& time) {
+    if (!energy || !time) return {};
+    const double scatters = energy->value * time->half_width / time->value;
+    return Figure{energy->value, std::hypot(energy->half_width, scatters)};
+}
+
 std::string name_of(const json& kernel) {
     std::string name = kernel.value("kernel", "");
     if (const auto variant = kernel.value("variant", 0U)) name += '#' + std::to_string(variant);
@@ -45,7 +52,7 @@ DiffItem item_of_row(const json& row, double iterations) {
     if (half_width > 0) item.time = Figure{time / calls, half_width};
     // Energy is that of the time under trusted samples.
     const double counted = number(row, "counted_time_s");
-    item.energy = energy_of(row, calls * counted / time);
+    item.energy = scattered(energy_of(row, calls * counted / time), item.time);
     return item;
 }
 
@@ -56,7 +63,7 @@ DiffItem item_of_level(const json& level) {
     if (runs <= 0) return item;
     const double half_width = number(level, "run_time_half_width_s");
     if (half_width > 0) item.time = Figure{number(level, "time_s") / runs, half_width};
-    item.energy = energy_of(level, runs);
+    item.energy = scattered(energy_of(level, runs), item.time);
     return item;
 }
 
@@ -71,13 +78,90 @@ double normal_quantile(double probability) {
     return x;
 }
 
+/// Of Student's t with 16 degrees of freedom or about, from a normal quantile (Abramowitz and
+/// Stegun 26.7.5): times are known from 16 to 31 batches of a run.
+double student_quantile(double x) {
+    constexpr double degrees = 16;
+    const double x3 = x * x * x;
+    const double x5 = x3 * x * x;
+    return x + (x3 + x) / 4 / degrees + (5 * x5 + 16 * x3 + 3 * x) / 96 / degrees / degrees;
+}
+
+/// @param widen   half-widths, so that all changes hold at once
+/// @param drifts  so much may differ between runs of the same, as a share
 std::optional<Change> change(const std::optional<Figure>& before,
-                             const std::optional<Figure>& after, double widen) {
+                             const std::optional<Figure>& after, double widen, double drifts) {
     if (!before || !after) return {};
     const double ratio = after->value / before->value;
     const double relative =
         std::hypot(before->half_width / before->value, after->half_width / after->value);
-    return Change{ratio - 1, widen * ratio * relative};
+    return Change{ratio - 1, widen * ratio * relative + drifts};
+}
+
+/// What is compared of one line at a time.
+struct Widening {
+    double time = 1;
+    double energy = 1;
+
+    /// @param comparisons of all lines
+    explicit Widening(double comparisons) {
+        const double all = normal_quantile(1 - 0.025 / std::max(comparisons, 1.0));
+        const double one = normal_quantile(0.975);
+        time = student_quantile(all) / student_quantile(one);
+        energy = all / one;
+    }
+    void compare(DiffLine& line, const DiffItem& before, const DiffItem& after) const {
+        // Halves of recorded runs of an H100 and two H200s differ by up to 0.09 % in the time of a
+        // kernel, as the board gets warm.
+        constexpr double drifts = 1e-3;
+        line.time = change(before.time, after.time, time, drifts);
+        line.energy = change(before.energy, after.energy, energy, drifts);
+    }
+};
+
+/// Of kernels that were called as often as each other: what one call of each takes.
+DiffItem sum_of(const std::vector<const DiffItem*>& items) {
+    DiffItem sum{.time = Figure{}, .energy = Figure{}};
+    const auto add = [](std::optional<Figure>& all, const std::optional<Figure>& one) {
+        if (!all || !one) return all.reset();
+        *all = {all->value + one->value, all->half_width + one->half_width};
+    };
+    for (const DiffItem* item : items) {
+        sum.calls = item->calls;
+        add(sum.time, item->time);
+        add(sum.energy, item->energy);
+    }
+    return sum;
+}
+
+bool as_often(double calls, double others) { return std::abs(calls - others) <= 0.01 * calls; }
+/// Neither a range nor a group of kernels.
+bool is_kernel(const std::string& name) {
+    return name != iteration_name && !name.starts_with("range ") && !name.starts_with("together:");
+}
+
+/// Finds what may be several kernels in one: the only new one of those called so often, where two
+/// or more that were called as often are gone.
+void find_fused(std::vector<DiffLine>& lines, const Widening& widening) {
+    for (DiffLine& line : lines) {
+        if (line.before || !is_kernel(line.name) || line.after->calls <= 0) continue;
+        std::vector<const DiffItem*> gone;
+        int alike = 0;
+        for (const DiffLine& other : lines) {
+            if (!is_kernel(other.name) || (other.before && other.after)) continue;
+            const DiffItem& item = other.before ? *other.before : *other.after;
+            if (!as_often(line.after->calls, item.calls)) continue;
+            alike += other.before ? 0 : 1;
+            if (!other.before) continue;
+            gone.push_back(&item);
+            line.replaces.push_back(other.name);
+        }
+        if (alike != 1 || gone.size() < 2) {
+            line.replaces.clear();
+            continue;
+        }
+        widening.compare(line, sum_of(gone), *line.after);
+    }
 }
 
 std::string cell(const std::optional<Change>& change, const char* more, const char* less,
@@ -163,20 +247,19 @@ ReportDiff diff_reports(const DiffItems& before, const DiffItems& after, double 
         comparisons += item.time && found->second.time ? 1 : 0;
         comparisons += item.energy && found->second.energy ? 1 : 0;
     }
-    const double widen =
-        normal_quantile(1 - 0.025 / std::max(comparisons, 1.0)) / normal_quantile(0.975);
+    const Widening widening{comparisons};
     for (const auto& [name, item] : before) {
         DiffLine line{.name = name, .before = item};
         if (const auto found = after.find(name); found != after.end()) {
             line.after = found->second;
-            line.time = change(item.time, found->second.time, widen);
-            line.energy = change(item.energy, found->second.energy, widen);
+            widening.compare(line, item, found->second);
         }
         diff.lines.push_back(std::move(line));
     }
     for (const auto& [name, item] : after) {
         if (before.count(name) == 0) diff.lines.push_back({.name = name, .after = item});
     }
+    find_fused(diff.lines, widening);
     const auto share = [](const DiffLine& line) {
         return std::max(line.before ? line.before->time_share : 0,
                         line.after ? line.after->time_share : 0);
@@ -204,6 +287,9 @@ std::string to_text(const ReportDiff& diff) {
         std::string calls;
         if (!each.before) {
             calls = "new";
+            for (const std::string& gone_name : each.replaces) {
+                calls += (calls == "new" ? ", in place of " : ", ") + gone_name;
+            }
             ++fresh;
         } else if (!each.after) {
             calls = "gone";
@@ -216,10 +302,9 @@ std::string to_text(const ReportDiff& diff) {
         }
         dearer += each.energy && each.energy->more_than(diff.tolerance);
         slower += each.time && each.time->more_than(diff.tolerance);
-        std::snprintf(line, sizeof line, "%-44s %-28s %-28s %s\n",
-                      kdvfs::io::shortened(each.name, 44).c_str(), time.c_str(), energy.c_str(),
-                      calls.c_str());
-        std::string shown = line;
+        std::snprintf(line, sizeof line, "%-44s %-28s %-28s ",
+                      kdvfs::io::shortened(each.name, 44).c_str(), time.c_str(), energy.c_str());
+        std::string shown = line + calls;
         shown.erase(shown.find_last_not_of(" \n") + 1);
         text += shown + '\n';
     }

@@ -49,6 +49,9 @@ struct DiffLine {
     std::string name;
     std::optional<DiffItem> before{};  ///< none: it is new
     std::optional<DiffItem> after{};   ///< none: it is gone
+    /// Of what is new: kernels that are gone and were called as often, in whose place it may be,
+    /// all in one. It is compared with their sum.
+    std::vector<std::string> replaces{};
     std::optional<Change> time{};
     std::optional<Change> energy{};
 };
@@ -66,8 +69,8 @@ struct ReportDiff {
 };
 
 /// Compares two reports kernel by kernel. Intervals are widened so that all hold at once
-/// (Bonferroni); errors that both reports have in common, such as a sensor's, count as if they were
-/// independent.
+/// (Bonferroni). Each report has found its board's sensor for itself, so that these errors are
+/// independent. Energies of calls include by how much calls of other length would have drawn more.
 ReportDiff diff_reports(const DiffItems& before, const DiffItems& after, double tolerance);
 
 std::string to_text(const ReportDiff& diff);

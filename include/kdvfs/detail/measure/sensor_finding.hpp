@@ -307,8 +307,8 @@ private:
     std::optional<SensorFinding> found;
     if (limit > 0) {
         found = LimitedFinding{sample, centred, prior, limit}.find(takes_usual);
-    } else if (const SensorPosterior posterior{sample, counter, centred, prior};
-               posterior.solved()) {
+    } else if (SensorPosterior posterior{sample, counter, centred, prior}; posterior.solved()) {
+        posterior.choose_way();
         found = finding_of(posterior);
         found->usual = takes_usual(posterior, *found);
         found->wanders = posterior.wanders(found->likely);

@@ -86,6 +86,9 @@ public:
     [[nodiscard]] NormalSums equations(const Sensor& sensor) const;
     /// The same with what else is known of the rows.
     [[nodiscard]] RowSums row_sums(const Sensor& sensor) const;
+    /// Powers are taken from rows as they are from here on, where these say more of them than rows
+    /// less what the ones before them foretell: the noise of a call's power lasts as long as it.
+    void choose_way();
     /// How far the board's power wanders about what the same columns explain, from second to
     /// second, without what a straight line through the run does: standard deviation, W.
     [[nodiscard]] double wanders(const Sensor& sensor) const;
@@ -530,6 +533,24 @@ inline RowSums SensorPosterior::row_sums(const Sensor& sensor) const {
     sums.product = lasting_ * all.count;
     sums.scatter = all.count * found.square;
     return sums;
+}
+
+inline void SensorPosterior::choose_way() {
+    const auto error = [&] {
+        const RowSums sums = row_sums(likely());
+        SymmetricMatrix gram = sums.level.gram;
+        for (std::size_t j = 0; j < gram.size(); ++j) gram(j, j) += columns_.precision[place_[j]];
+        const SymmetricMatrix found = Cholesky{gram}.robust_covariance(sums.level.scatter);
+        double square = 0;
+        for (std::size_t j = 0; j < gram.size(); ++j) {
+            square += sums.shares[j] * sums.shares[j] * found(j, j);
+        }
+        return square;
+    };
+    if (lasting_ <= 0) return;
+    const double whitened = error();
+    const double lasting = std::exchange(lasting_, 0);
+    if (error() > whitened) lasting_ = lasting;
 }
 
 /// By means of windows, without what lies far out, as some readings are faults. What calls and
