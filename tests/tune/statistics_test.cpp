@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <bench/promise/promise_case.hpp>
+#include <kdvfs/detail/tune/clock_curves.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/sweep_design.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/validation.hpp>
 
@@ -287,6 +289,30 @@ TEST(Validation, IntervalsHoldTheTruthAsOftenAsTheySay) {
     }
     EXPECT_GT(covered, 400 * 90 / 100);
     EXPECT_LT(covered, 400 * 99 / 100);
+}
+
+TEST(CurvePriors, PredictARooflineFromFewPoints) {
+    const auto seconds = [](double core) { return std::pow(std::pow(1 / core, 6) + 64, 1.0 / 6); };
+    std::vector<ClockPoint> clocks;
+    for (std::uint32_t core = 100; core <= 1000; core += 50) clocks.push_back({{core}, auto_clock});
+    ClockCurve curve{clocks.size()};
+    const auto index = [](std::uint32_t core) { return static_cast<Eigen::Index>(core / 50 - 2); };
+    for (const std::uint32_t core : {300U, 500U, 700U, 1000U}) {
+        curve.value(index(core)) = std::log(seconds(core / 1000.0));
+        curve.noise(index(core)) = 0;
+    }
+    const CurvePriors priors{clock_shares(clocks), {curve}};
+    const CurvePosterior posterior{priors.of(0), curve};
+    for (const std::uint32_t core : {400U, 600U, 850U})
+        EXPECT_NEAR(std::exp(posterior.mean()(index(core))) / seconds(core / 1000.0), 1, 0.1)
+            << core;
+    const Eigen::VectorXd variance =
+        priors.of(0).diagonal() - posterior.explained().colwise().squaredNorm().transpose();
+    EXPECT_LT(variance(index(500)), variance(index(100)));
+}
+
+TEST(SweepDesign, NeedsTheBaseline) {
+    EXPECT_THROW((SweepDesign{{{{900}, auto_clock}, {auto_clock, {810}}}, ClockPoint{}}), Error);
 }
 
 }  // namespace
