@@ -16,7 +16,7 @@ def run(*arguments, ends_with=(0,)):
 
 
 rows = ["gpu,kernel,core_mhz,mem_mhz,time_s,energy_j,count"]
-for name, compute, memory, count in (("gemm", 4e-3, 1e-3, 24), ("gelu", 2e-4, 1e-3, 24), ("copy", 0, 5e-4, 8)):
+for name, compute, memory, count in (("gemm", 4e-3, 1e-3, 24), ("bwd_softmax_36", 2e-4, 1.6e-3, 24), ("bwd_gelu_23", 1e-4, 5e-4, 24)):
     for core in (1700, 1400, 1100, 800):
         time = compute * 1700 / core + memory
         watts = 90 + 250 * (core / 1700) ** 2.5
