@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <bench/adaptive/adaptive_case.hpp>
+#include <bench/promise/noisy_profile.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_xl/boards.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/sweep.hpp>
-#include <tools/cli/measured_gpu.hpp>
 
 #include <gsl/assert>
 
@@ -69,11 +68,9 @@ inline InApplicationComparison compare_in_application(const std::string& preset,
                                                       SweepOptions options, double isolated_noise,
                                                       std::uint32_t isolated_samples) {
     const gpt3::Case board = *gpt3::find_case(preset);
-    const std::string name = "sim:" + preset;
     options.points = board.points;
-    const CostTable truth = mean_costs(measured_grid(cli::open_measured(name, 0, 1), 1));
-    const Profile isolated =
-        measured_grid(cli::open_measured(name, isolated_noise, 5), isolated_samples);
+    const CostTable truth = mean_costs(measured_grid(preset, 0, 1, 1));
+    const Profile isolated = measured_grid(preset, isolated_noise, isolated_samples, 5);
 
     simulated::Device device{board.board};
     const Gpu gpu = simulated::open(device);

@@ -36,6 +36,34 @@ inline CostTable simulated_truth(std::string_view preset = "rtx_3080_ti") {
     return mean_costs(profile);
 }
 
+/// The kernels of one GPT-3-XL iteration by themselves at every clock point of a simulated board,
+/// with independent normal noise on time and energy.
+inline Profile measured_grid(std::string_view preset, double noise, std::uint32_t samples,
+                             std::uint64_t seed) {
+    const gpt3::Case board = *gpt3::find_case(preset);
+    std::mt19937_64 random{seed};
+    std::normal_distribution<double> normal{1, noise};
+    Profile profile{"simulated " + board.board.name};
+    for (std::size_t k = 0; k < gpt3::kernel_count; ++k) {
+        const auto& published = gpt3::published_table[k];
+        for (const ClockPoint clock : board.points) {
+            const auto point = simulated::operate(board.board, board.kernels[k], clock);
+            for (std::uint32_t sample = 0; sample < samples; ++sample) {
+                const double time = noise > 0 ? normal(random) : 1;
+                const double energy = noise > 0 ? normal(random) : 1;
+                profile.add({{std::string{published.name}, {}},
+                             clock,
+                             {point.time * time, point.power * point.time * energy},
+                             std::string{gpt3::pass_of(k)},
+                             static_cast<std::uint32_t>(published.repeats),
+                             sample,
+                             clock.is_auto()});
+            }
+        }
+    }
+    return profile;
+}
+
 /// The truth as a measurement would see it: independent factors on time and on energy, each one
 /// plus what `noise` draws; factors below a twentieth are drawn again.
 template <class Noise>

@@ -5,6 +5,7 @@
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
+#include <kdvfs/tune/validation.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -23,7 +24,8 @@ struct PromiseTally {
     double noise_free = 0;  ///< of the plan that knows the truth
     double promised = 0;
     double kept = 0;
-    int bounds_kept = 0;        ///< seeds whose iteration stayed within the bound
+    int bounds_kept =
+        0;  ///< seeds whose iteration stayed within the bound and what validation lets pass
     double kernels_within = 0;  ///< share of all seeds' kernels
 
     /// Of the noise-free plan's, where that is over a point.
@@ -45,7 +47,7 @@ inline PromiseTally& operator+=(PromiseTally& tally, const std::pair<Plan, const
     tally.promised += plan.energy_pct() / tally.seeds;
     tally.kept += energy_percent(real, baseline) / tally.seeds;
     const auto within = [&](Seconds time, Seconds reference) {
-        return time <= reference * ((1 + tally.bound) * (1 + 1e-12));
+        return time <= reference * (1 + tally.bound + Validation::time_tolerance_pct / 100);
     };
     tally.bounds_kept += within(real.time, baseline.time) ? 1 : 0;
     int kernels = 0;

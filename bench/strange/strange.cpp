@@ -5,6 +5,9 @@
 //     strange WAY [STEPS]         runs it
 //     strange WAY STEPS bound PCT prints the energy that no plan can exceed saving, in percent, for
 //                                 runs slower by at most PCT: each launch at any clock, no latency
+//     strange WAY STEPS oracle PCT prints what an oracle saves, in percent, who knows the places of
+//     an
+//                                 iteration and what launches there cost, but not what a run draws
 //
 // WAY: moe mutate accumulate lengths two_streams idle startup branch, and after2 and after4:
 // launches take 2 or 4 % longer where the one before ran at another clock. Environment: SEED draws
@@ -26,10 +29,12 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -256,6 +261,150 @@ double energy_bound(Program program, const simulated::Board& board, int steps, d
     return 100 * (dual(0.5 * (low + high)) / energy - 1);
 }
 
+/// A program as a list of launches, each with its place in the iteration (the how-manieth of its
+/// name) and its cost at every clock; rests have no cost.
+struct Recorded {
+    struct Step {
+        std::size_t place = 0;
+        std::vector<simulated::OperatingPoint> at{};
+        double rest = 0;  ///< seconds
+    };
+    std::vector<kdvfs::ClockPoint> clocks;
+    std::vector<double> idle;  ///< watts by clock
+    std::vector<Step> steps;
+    std::size_t places = 0;
+
+    Recorded(Program program, const simulated::Board& board, int iterations)
+        : clocks{kdvfs::tune::clock_grid(board.clocks)} {
+        clocks.insert(clocks.begin(), kdvfs::ClockPoint{});
+        for (const kdvfs::ClockPoint clock : clocks) idle.push_back(idle_power(board, clock).count);
+        std::map<std::pair<Name, int>, std::size_t> known;
+        std::map<Name, int> met;
+        const auto launch = [&](Name name, const simulated::KernelModel& model) {
+            if (program.is_beside(name)) return;
+            Step& step = steps.emplace_back();
+            step.place = known.try_emplace({name, met[name]++}, known.size()).first->second;
+            for (const kdvfs::ClockPoint clock : clocks)
+                step.at.push_back(simulated::operate(board, model, clock));
+        };
+        const auto rest = [&](std::chrono::milliseconds time) {
+            steps.push_back({0, {}, kdvfs::Seconds{time}.count()});
+        };
+        program.begin(rest);
+        for (int i = 0; i < iterations; ++i) {
+            met.clear();
+            program.step(i, launch, rest);
+        }
+        places = known.size();
+    }
+
+    /// The clock of each place that is best at a price of time, if switching took none.
+    [[nodiscard]] std::vector<std::size_t> without_latency(double price) const {
+        std::vector<std::vector<double>> costs(places, std::vector<double>(clocks.size()));
+        for (const Step& step : steps)
+            for (std::size_t clock = 0; clock < step.at.size(); ++clock)
+                costs[step.place][clock] +=
+                    (step.at[clock].power.count + price) * step.at[clock].time.count();
+        std::vector<std::size_t> best;
+        for (const auto& each : costs)
+            best.push_back(static_cast<std::size_t>(std::min_element(each.begin(), each.end()) -
+                                                    each.begin()));
+        return best;
+    }
+
+    struct Sum {
+        double time = 0;
+        double energy = 0;
+    };
+    /// What it costs where each place asks for a clock, which comes a latency later.
+    /// @param longer what a launch takes longer after one at another clock
+    [[nodiscard]] Sum play(const std::vector<std::size_t>& policy, double latency,
+                           double longer) const {
+        Sum sum;
+        std::size_t held = policy.front();
+        std::size_t asked = held;
+        std::size_t before = held;
+        double comes = 0;
+        const auto pass = [&](auto cost, double work) {  // seconds and watts at the clock held
+            while (work > 0) {
+                const auto [time, power] = cost(held);
+                double share = work;
+                if (asked != held) share = std::min(work, std::max(0.0, comes - sum.time) / time);
+                sum.time += share * time;
+                sum.energy += share * time * power;
+                work -= share;
+                if (asked != held && (work > 0 || sum.time >= comes)) held = asked;
+            }
+        };
+        for (const Step& step : steps) {
+            if (step.at.empty()) {
+                pass([&](std::size_t clock) { return std::pair{step.rest, idle[clock]}; }, 1);
+                continue;
+            }
+            if (policy[step.place] != asked) {
+                asked = policy[step.place];
+                comes = sum.time + latency;
+            }
+            const double work = held == std::exchange(before, held) ? 1 : longer;
+            pass(
+                [&](std::size_t clock) {
+                    return std::pair{step.at[clock].time.count(), step.at[clock].power.count};
+                },
+                work);
+        }
+        return sum;
+    }
+};
+
+/// A clock for each place of an iteration, made on twenty iterations by descending from each of a
+/// few starts at each of a few prices of time, and judged on the whole run.
+double oracle_saving(const Program& program, const simulated::Board& board, int steps,
+                     double slowdown, double latency) {
+    const Recorded few{program, board, 20};
+    const Recorded run{program, board, steps};
+    const double longer = program.longer_after_switch();
+    const Recorded::Sum found = run.play(std::vector<std::size_t>(run.places, 0), latency, longer);
+    double best = found.energy;
+    const auto judge = [&](std::vector<std::size_t> policy) {
+        policy.resize(run.places, policy.front());
+        const Recorded::Sum sum = run.play(policy, latency, longer);
+        if (sum.time <= found.time * (1 + slowdown)) best = std::min(best, sum.energy);
+    };
+    const double watts = found.energy / found.time;
+    std::vector<std::size_t> last(few.places, 0);
+    for (double price = 0.2 * watts; price < 8 * watts; price *= 1.1) {
+        const auto score = [&](const std::vector<std::size_t>& policy) {
+            const Recorded::Sum sum = few.play(policy, latency, longer);
+            return sum.energy + price * sum.time;
+        };
+        std::vector<std::size_t> one(few.places, 0);
+        for (std::size_t clock = 0; clock < few.clocks.size(); ++clock) {
+            const std::vector<std::size_t> other(few.places, clock);
+            judge(other);
+            if (score(other) < score(one)) one = other;
+        }
+        for (std::vector<std::size_t> policy : {one, few.without_latency(price), last}) {
+            double least = score(policy);
+            for (bool better = true; std::exchange(better, false);)
+                for (std::size_t from = 0; from < few.places; ++from)
+                    for (std::size_t length = 1; from + length <= few.places; length *= 2)
+                        for (std::size_t clock = 0; clock < few.clocks.size(); ++clock) {
+                            std::vector<std::size_t> other = policy;
+                            std::fill_n(other.begin() + static_cast<std::ptrdiff_t>(from), length,
+                                        clock);
+                            const double tried = score(other);
+                            if (tried >= least - 1e-6 * std::abs(least)) continue;
+                            least = tried;
+                            policy = std::move(other);
+                            better = true;
+                        }
+            judge(policy);
+            if (score(policy) < score(last)) last = policy;
+        }
+    }
+    return 100 * (best / found.energy - 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -265,6 +414,10 @@ int main(int argc, char** argv) try {
     const Program program{way, board, static_cast<std::uint64_t>(environment("SEED", 1))};
     if (argc > 4 && std::string_view{argv[3]} == "bound")
         std::cout << energy_bound(program, board, steps, std::stod(argv[4]) / 100) << '\n';
+    else if (argc > 4 && std::string_view{argv[3]} == "oracle")
+        std::cout << oracle_saving(program, board, steps, std::stod(argv[4]) / 100,
+                                   environment("LATENCY_MS", 10) / 1e3)
+                  << '\n';
     else
         run(program, board, steps);
     return 0;

@@ -19,7 +19,7 @@ cat >"$root/kdvfs/try.sh" <<'END'
 set -eu
 ldd --version | head -n 1
 /kdvfs/kdvfs --version
-/kdvfs/kdvfs sweep --device sim:mi210 -o /kdvfs/sweep.csv
+printf "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\\ng,a,auto,auto,1,100\\ng,a,900,auto,1,80\\n" >/kdvfs/sweep.csv
 /kdvfs/kdvfs plan /kdvfs/sweep.csv --max-slowdown 1%
 /kdvfs/kdvfs-restore --help >/dev/null
 /kdvfs/kdvfs measure-latency --program /kdvfs/switch-latency --device sim:mi210 --repeat 3 --clocks 500,1700 -o /kdvfs/latency.csv

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The page of `kdvfs report`, opened in a browser: report_page_test KDVFS TRACE FOLDER.
+// The page of `kdvfs report`, opened in a browser: report_page_test KDVFS TRACE FOLDER PROFILER.
 // Leaves a picture of each chart in FOLDER, in light and in dark colours.
 #include <tests/report/browser.hpp>
 
@@ -24,6 +24,7 @@ using browser::Browser;
 using browser::Json;
 
 std::string kdvfs;
+std::string profiler;  // tests/cli/simulated_profile
 fs::path trace;
 fs::path folder;
 
@@ -189,10 +190,16 @@ TEST_F(ReportPage, DrawsEveryMarkOfAKnownProfile) {
 }
 
 TEST_F(ReportPage, TheWholePageIsDrawnWithinASecondAndReadsWell) {
-    run("sweep --device sim:rtx_3080_ti --samples 3 --noise 1% -o sweep.csv");
+    ASSERT_EQ(
+        std::system(
+            (profiler + " rtx_3080_ti 3 > '" + (folder / "sweep.csv").string() + "'").c_str()),
+        0);
     run("plan sweep.csv --max-slowdown 1% --format json -o global.json");
-    run("validate global.json --device sim:rtx_3080_ti --switch-latency 0ms --noise 1% --pairs 10 "
-        "--format json -o global_kept.json");
+    write(
+        folder / "cost.sh",
+        "test -n \"$KDVFS_PLAN\" && j=50 || j=100; echo \"time_s,energy_j\n1,$j\" > $KDVFS_COST\n");
+    run("validate global.json --pairs 10 --format json -o global_kept.json --counter program -- sh "
+        "cost.sh");
     write(
         folder / "report.json",
         R"({"device":{"name":"Example"},"scopes":{"missed":1,"overtaken":0,"pending":0,"measured":0,"writes":2},"rows":[
@@ -343,10 +350,11 @@ TEST_F(ReportPage, FetchesNothing) {
 
 int main(int argc, char** argv) {
     ::testing::InitGoogleTest(&argc, argv);
-    if (argc != 4) return 2;
+    if (argc != 5) return 2;
     kdvfs = argv[1];
     trace = argv[2];
     folder = argv[3];
+    profiler = argv[4];
     fs::remove_all(folder);
     fs::create_directories(folder);
     return RUN_ALL_TESTS();

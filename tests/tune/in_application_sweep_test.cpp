@@ -142,6 +142,20 @@ TEST_F(InApplication, MeasuresWhatTheKernelsCost) {
                 to_string(sweep.progress()).c_str());
 }
 
+/// Where there is no program yet, a loop of launches is one.
+TEST_F(InApplication, MeasuresAKernelByItself) {
+    const Gpu gpu = simulated::open(device, options);
+    const Sweeping<Policies> sweep{gpu, quick()};
+    for (int i = 0; i < 100'000 && !sweep.done(); ++i) {
+        sweep.next_iteration();
+        for (int repeat = 0; repeat < 20; ++repeat)
+            launch<Copy>(sweep, stream, [&] { device.launch(stream, copy); });
+        device.synchronize(stream);
+    }
+    ASSERT_TRUE(sweep.done());
+    expect_true(sweep.profile(), {"copy", {}}, copy);
+}
+
 /// A latency target is the sweep's own bound: no launch ever takes longer, and clocks at which one
 /// might are not tried.
 TEST_F(InApplication, KeepsEachLaunchUnderItsTarget) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include <bench/promise/promise_case.hpp>
+#include <kdvfs/detail/tune/clock_curves.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/sweep_design.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/validation.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -287,6 +291,124 @@ TEST(Validation, IntervalsHoldTheTruthAsOftenAsTheySay) {
     }
     EXPECT_GT(covered, 400 * 90 / 100);
     EXPECT_LT(covered, 400 * 99 / 100);
+}
+
+TEST(CurvePriors, PredictARooflineFromFewPoints) {
+    const auto seconds = [](double core) { return std::pow(std::pow(1 / core, 6) + 64, 1.0 / 6); };
+    std::vector<ClockPoint> clocks;
+    for (std::uint32_t core = 100; core <= 1000; core += 50) clocks.push_back({{core}, auto_clock});
+    ClockCurve curve{clocks.size()};
+    const auto index = [](std::uint32_t core) { return static_cast<Eigen::Index>(core / 50 - 2); };
+    for (const std::uint32_t core : {300U, 500U, 700U, 1000U}) {
+        curve.value(index(core)) = std::log(seconds(core / 1000.0));
+        curve.noise(index(core)) = 0;
+    }
+    const CurvePriors priors{clock_shares(clocks), {curve}};
+    const CurvePosterior posterior{priors.of(0), curve};
+    for (const std::uint32_t core : {400U, 600U, 850U})
+        EXPECT_NEAR(std::exp(posterior.mean()(index(core))) / seconds(core / 1000.0), 1, 0.1)
+            << core;
+    const Eigen::VectorXd variance =
+        priors.of(0).diagonal() - posterior.explained().colwise().squaredNorm().transpose();
+    EXPECT_LT(variance(index(500)), variance(index(100)));
+}
+
+/// Noise that drifts along the clocks of a sweep and is partly common to kernels, drawn here.
+std::vector<detail::KernelSamples> drawn_samples(double drift, double common, double memory) {
+    std::mt19937_64 random{7};
+    std::normal_distribution<double> normal;
+    constexpr std::size_t points = 80;
+    constexpr double scale = 0.003;
+    const auto walk = [&] {
+        std::vector<double> at;
+        double now = normal(random);
+        for (std::size_t p = 0; p < points; ++p) {
+            at.push_back(now);
+            now = memory * now + std::sqrt(1 - memory * memory) * normal(random);
+        }
+        return at;
+    };
+    std::vector<detail::KernelSamples> kernels(20);
+    for (auto& kernel : kernels)
+        kernel = {std::vector<std::vector<detail::LogSample>>(points), scale * scale};
+    for (std::uint32_t sweep = 0; sweep < 3; ++sweep) {
+        const std::vector<double> all = walk();
+        for (auto& kernel : kernels) {
+            const std::vector<double> own = walk();
+            const double level = 0.05 * normal(random);
+            for (std::size_t p = 0; p < points; ++p)
+                kernel.at[p].push_back(
+                    {level + scale * (std::sqrt(common) * all[p] + std::sqrt(drift) * own[p] +
+                                      std::sqrt(1 - drift - common) * normal(random)),
+                     0, 0, sweep});
+        }
+    }
+    return kernels;
+}
+
+TEST(SweepLuck, IsFoundWhereSamplesHaveItAndOnlyThere) {
+    auto own = drawn_samples(0, 0, 0);
+    detail::remove_levels(own);
+    EXPECT_TRUE(detail::SweepLuck{own}.is_own());
+    auto drifting = drawn_samples(0.4, 0.3, 0.9);
+    detail::remove_levels(drifting);
+    const detail::SweepLuck luck{drifting};
+    // Of drift, what a sweep's level takes is gone.
+    EXPECT_NEAR(luck.kernels, 0.3, 0.15);
+    EXPECT_NEAR(luck.neighbours, 0.5, 0.15);
+    EXPECT_GT(luck.variance, 3);
+    // What is drawn again is like it.
+    detail::LuckDraws draws{luck, 80, 3};
+    double products = 0;
+    double squares = 0;
+    for (int kernel = 0; kernel < 40; ++kernel) {
+        draws.begin_kernel();
+        for (std::size_t p = 0; p + 1 < 80; ++p) {
+            products += draws.draw(p, 0) * draws.draw(p + 1, 0);
+            squares += draws.draw(p, 0) * draws.draw(p, 0);
+        }
+    }
+    EXPECT_NEAR(products / squares, luck.neighbours, 0.25);
+}
+
+TEST(SmallBounds, TakeWhatIsCertain) {
+    CostTable table{"g", {}, {{{"copy", {}}, "", 1, {}, 0, {0, 0.0001}}}};
+    table.kernels[0].points = {{{}, {Seconds{1}, Joules{100}}},
+                               {{{900}, auto_clock}, {Seconds{1.0001}, Joules{80}}}};
+    EXPECT_NEAR(make_plan(table, strict_waste(), Aggregate::global).energy_pct(), -20, 1e-9);
+    table.kernels[0].time_errors[1] = 0.0003;
+    EXPECT_EQ(make_plan(table, strict_waste(), Aggregate::global).energy_pct(), 0);
+}
+
+/// A node that draws much is better off with a fast GPU; the choice is that of trying all.
+TEST(NodePower, MovesTheBestClockUp) {
+    const CostTable truth = simulated_truth("mi210");
+    double before = std::numeric_limits<double>::infinity();
+    for (const double watts : {0.0, 100.0, 1000.0, 10'000.0}) {
+        const Objective objective =
+            with_node_power(with_max_slowdown(minimum_energy(), 0.5), Watts{watts});
+        const Plan plan = make_plan(truth, objective, Aggregate::single);
+        double least = std::numeric_limits<double>::infinity();
+        Cost best;
+        for (const PointCost& point : truth.kernels.front().points) {
+            Cost sum;
+            for (const KernelCosts& kernel : truth.kernels)
+                for (const PointCost& each : kernel.points)
+                    if (each.clock == point.clock) sum += each.cost * kernel.count;
+            const double joules = sum.energy.count + watts * sum.time.count();
+            if (sum.time <= truth.baseline_cost().time * 1.5 && joules < least)
+                least = joules, best = sum;
+        }
+        EXPECT_NEAR(plan.expected.time / best.time, 1, 1e-9) << watts;
+        EXPECT_LE(plan.expected.time.count(), before * (1 + 1e-9)) << watts;
+        before = plan.expected.time.count();
+    }
+    EXPECT_LT(before, make_plan(truth, minimum_energy(), Aggregate::single).expected.time.count());
+    EXPECT_THROW(with_node_power(minimum_energy(), Watts{-1}), Error);
+}
+
+TEST(SweepDesign, NeedsTheBaseline) {
+    EXPECT_THROW((SweepDesign{{{{900}, auto_clock}, {auto_clock, {810}}}, ClockPoint{}}), Error);
 }
 
 }  // namespace

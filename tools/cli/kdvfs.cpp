@@ -25,7 +25,6 @@
 #include <tools/cli/report_command.hpp>
 #include <tools/cli/restore_command.hpp>
 #include <tools/cli/run_command.hpp>
-#include <tools/cli/sweep_command.hpp>
 #include <tools/cli/top_command.hpp>
 #include <tools/cli/tune_command.hpp>
 #include <tools/cli/usage_errors.hpp>
@@ -94,7 +93,6 @@ int main(int argc, char** argv) try {
         "2 device trouble, 3 nothing meets a target, or undecided.");
     cli::InfoCommand::add_to(app);
     cli::DoctorCommand::add_to(app);
-    cli::SweepCommand::add_to(app);
     cli::PlanCommand::add_to(app);
     cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);

@@ -42,6 +42,7 @@ struct PlanCommand {
     std::string max_slowdown;
     std::string keep_under;
     std::string confidence = "90%";
+    double node_watts = 0;
     std::string aggregate = "global";
     std::string objective = "waste";
     std::string estimates = "shrunk";
@@ -92,6 +93,11 @@ struct PlanCommand {
                "--objective", command->objective,
                "waste, edp, ed2p, energy or zeus:ETA (maximum power: the highest measured)")
             ->capture_default_str();
+        sub->add_option("--node-watts", command->node_watts,
+                        "What the rest of the node draws for each GPU, in W: its energy counts, "
+                        "too, so that "
+                        "plans are less slow; not with --power-limit")
+            ->check(CLI::NonNegativeNumber);
         sub->add_option("--estimates", command->estimates,
                         "shrunk: no winner's luck; mean: samples as they are")
             ->check(CLI::IsMember({"shrunk", "mean"}))
@@ -181,10 +187,19 @@ struct PlanCommand {
             chosen = kdvfs::tune::keep_under(chosen, *longest);
         }
         chosen = with_confidence(chosen, parse_percent("--confidence", confidence, 100));
+        const Objective whole =
+            node_watts > 0 ? with_node_power(chosen, kdvfs::Watts{node_watts}) : chosen;
         if (!table.caveat.empty()) std::fprintf(stderr, "kdvfs: %s\n", table.caveat.c_str());
-        write(output, launches.launches.empty() && iterations.iterations.empty()
-                          ? planned(table, chosen, header)
-                          : planned_by_segments(table, chosen, header, launches, iterations));
+        if (!in_order) {
+            if (node_watts > 0) {
+                const Aggregate by = *parse_aggregate(aggregate);
+                say_what_moves(make_plan(table, whole, by), make_plan(table, chosen, by));
+            }
+            return write(output, planned(table, whole, header));
+        }
+        const SegmentPlan plan = segments_of(table, whole, launches, iterations);
+        if (node_watts > 0) say_what_moves(plan, segments_of(table, chosen, launches, iterations));
+        write(output, planned_by_segments(plan, header));
     }
 
 private:
@@ -211,7 +226,8 @@ private:
         if (idle_power.empty())
             refuse_without_effect(options, "--slow-trace", "without --idle-power");
         if (power_limit > 0) {
-            for (const char* option : {"--objective", "--confidence", "--idle-power"})
+            for (const char* option :
+                 {"--objective", "--confidence", "--idle-power", "--node-watts"})
                 refuse_without_effect(options, option, "at a power limit");
             if (goal == "time")
                 refuse_without_effect(options, "--max-slowdown", "where the time is made small");
@@ -323,19 +339,42 @@ private:
                      to_string(longest->key).c_str(), longest->expected.time.count() * 1e3);
     }
 
-    [[nodiscard]] std::string planned_by_segments(
+    /// Where the best plan moves to when the node's energy counts.
+    template <class PlanType>
+    void say_what_moves(const PlanType& plan, const PlanType& for_gpu) const {
+        const auto node_pct = [&](const PlanType& each) {
+            const auto joules = [&](const kdvfs::tune::Cost& cost) {
+                return cost.energy.count + node_watts * cost.time.count();
+            };
+            return kdvfs::tune::percent_change(joules(each.expected), joules(each.baseline));
+        };
+        const auto time_pct = [](const PlanType& each) {
+            return kdvfs::tune::time_percent(each.expected, each.baseline);
+        };
+        std::fprintf(
+            stderr,
+            "kdvfs: with %.0f W of the node: time %+.2f %%, energy of the GPU %+.2f %%, of "
+            "both %+.2f %%. The plan for the GPU alone: %+.2f %%, %+.2f %%, %+.2f %%\n",
+            node_watts, time_pct(plan), plan.energy_pct(), node_pct(plan), time_pct(for_gpu),
+            for_gpu.energy_pct(), node_pct(for_gpu));
+    }
+
+    [[nodiscard]] kdvfs::tune::SegmentPlan segments_of(
         const kdvfs::tune::CostTable& table, const kdvfs::tune::Objective& chosen,
-        const kdvfs::tune::HeaderOptions& header, const kdvfs::tune::LaunchSequence& recorded,
+        const kdvfs::tune::LaunchSequence& recorded,
         const kdvfs::tune::LaunchTrace& iterations) const {
         using namespace kdvfs::tune;
         const SwitchCosts costs = known_switch_costs(switch_latency, table.gpu);
-        SegmentPlan plan =
-            power_limit > 0          ? planned_at_limit(table, recorded, costs, chosen)
-            : !recorded.runs.empty() ? planned_for_streams(table, recorded, costs, chosen)
-            : !idle_power.empty()    ? planned_with_gaps(table, recorded, costs, chosen)
-            : trace.empty()
-                ? plan_program(table, recorded, iterations, costs, chosen)
-                : plan_segments(table, launch_indices(table, recorded.launches), costs, chosen);
+        return power_limit > 0          ? planned_at_limit(table, recorded, costs, chosen)
+               : !recorded.runs.empty() ? planned_for_streams(table, recorded, costs, chosen)
+               : !idle_power.empty()    ? planned_with_gaps(table, recorded, costs, chosen)
+               : trace.empty()
+                   ? plan_program(table, recorded, iterations, costs, chosen)
+                   : plan_segments(table, launch_indices(table, recorded.launches), costs, chosen);
+    }
+    [[nodiscard]] std::string planned_by_segments(kdvfs::tune::SegmentPlan plan,
+                                                  const kdvfs::tune::HeaderOptions& header) const {
+        using namespace kdvfs::tune;
         plan.sequence.profile_hash = header.input_hash;
         plan.predicted = !predict.empty();
         if (format == "json") return to_json(plan);

@@ -10,6 +10,7 @@
 #include <tools/cli/tuning_folder.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -110,15 +111,23 @@ private:
         // Of the change in iterations, this much is in the run.
         const double times = share_of(run.time_pct(), mean.time_pct());
         const double energies = share_of(run.energy_pct(), mean.energy_pct());
-        std::vector<double> time;
-        std::vector<double> energy;
-        for (const ComparedPair& pair : pairs_) {
-            time.push_back(times * time_percent(pair.planned, pair.found));
-            energy.push_back(energies * energy_percent(pair.planned, pair.found));
-        }
+        // Means of ratios are too high where iterations differ; means of their logs are not.
+        const auto interval = [&](double of_run, auto ratio) {
+            std::vector<double> logs;
+            for (const ComparedPair& pair : pairs_) logs.push_back(100 * std::log(ratio(pair)));
+            PercentInterval found = anytime_interval(logs);
+            for (double* value : {&found.mean, &found.low, &found.high})
+                *value = of_run * 100 * std::expm1(*value / 100);
+            return found;
+        };
+        const PercentInterval time = interval(
+            times, [](const ComparedPair& pair) { return pair.planned.time / pair.found.time; });
+        const PercentInterval energy = interval(energies, [](const ComparedPair& pair) {
+            return pair.planned.energy / pair.found.energy;
+        });
         const Plan promised = for_the_run(promise_->plan, *trial_);
-        return {{pairs_.size(), promised.time_pct(), promised.energy_pct(), anytime_interval(time),
-                 anytime_interval(energy), 100 * promise_->plan.max_slowdown},
+        return {{pairs_.size(), promised.time_pct(), promised.energy_pct(), time, energy,
+                 100 * promise_->plan.max_slowdown},
                 mean};
     }
     static double share_of(double run, double iteration) {

@@ -6,16 +6,22 @@
 #include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/detail/tune/sweep_file.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/tune/cost_table.hpp>
+#include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/program_runs.hpp>
 #include <tools/cli/tuning_folder.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <sstream>
@@ -52,6 +58,18 @@ inline kdvfs::tune::ExcludedClocks excluded_clocks(const TuningFolder& folder,
     if (excluded.points.size() > 1)
         excluded.below = std::max(excluded.below, kdvfs::Megahertz{highest.count + 1});
     return excluded;
+}
+
+inline std::string long_time(kdvfs::Seconds time) {
+    char text[32];
+    const double seconds = time.count();
+    if (seconds < 120)
+        std::snprintf(text, sizeof text, "%.0f s", std::max(1.0, seconds));
+    else if (seconds < 7200)
+        std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
+    else
+        std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
+    return text;
 }
 
 namespace sweep_steps {
@@ -112,6 +130,25 @@ inline std::size_t measured(const TuningFolder& folder) {
     return count;
 }
 
+/// How far a sweep is: a line of a log, or on a terminal one line that renews itself.
+/// @param left of the time that it was expected to take
+inline void say_progress(const TuningFolder& folder, const kdvfs::tune::SweepProgress& progress,
+                         const kdvfs::tune::Objective& objective, kdvfs::Seconds left) {
+    std::string text = to_string(progress);
+    try {
+        const auto profile = kdvfs::tune::read_profile(folder.ranked("profile.csv").at(0));
+        const auto plan = make_plan(mean_costs(profile), objective, kdvfs::tune::Aggregate::global);
+        char saved[40];
+        std::snprintf(saved, sizeof saved, ", so far %+.1f %% energy", plan.energy_pct());
+        text += saved;
+    } catch (const std::exception&) {  // nothing to plan from yet
+    }
+    if (!progress.done) text += ", about " + long_time(std::max(left, kdvfs::Seconds{0})) + " left";
+    const bool on_terminal = ::isatty(STDERR_FILENO) == 1;
+    std::fprintf(stderr, "%skdvfs: %s%s", on_terminal ? "\r\033[K" : "", text.c_str(),
+                 on_terminal && !progress.done ? "" : "\n");
+}
+
 }  // namespace sweep_steps
 
 /// Whether the sweeps of all GPUs are over.
@@ -125,9 +162,12 @@ inline bool swept(const TuningFolder& folder) {
 /// Runs the program until the sweeps of all GPUs are over. A clock at which it fails is excluded;
 /// it may fail elsewhere no more than any program that is run.
 /// @param below core clocks that the program must not run at
+/// @param expected how long all runs are expected to take
 /// @throws Error as `ProgramRuns`, (invalid_input) where runs end before anything is measured
 inline void sweep(const TuningFolder& folder, const ProgramRuns& program,
-                  const kdvfs::tune::SweepOptions& options, kdvfs::Megahertz below) {
+                  const kdvfs::tune::SweepOptions& options, kdvfs::Megahertz below,
+                  kdvfs::Seconds expected) {
+    const auto began = std::chrono::steady_clock::now();
     const auto percent = [](double share) { return kdvfs::io::to_text(100 * share); };
     std::size_t fruitless = 0;
     for (std::size_t before = sweep_steps::measured(folder); !swept(folder);) {
@@ -147,7 +187,9 @@ inline void sweep(const TuningFolder& folder, const ProgramRuns& program,
         }
         const auto statuses = folder.statuses("sweep_status.json");
         if (!statuses.empty() && statuses.front().sweep)
-            std::fprintf(stderr, "kdvfs: %s\n", to_string(*statuses.front().sweep).c_str());
+            sweep_steps::say_progress(
+                folder, *statuses.front().sweep, options.objective,
+                expected - kdvfs::Seconds{std::chrono::steady_clock::now() - began});
         const std::size_t after = sweep_steps::measured(folder);
         fruitless = after > before || failed_at_clock ? 0 : fruitless + 1;
         before = after;

@@ -25,7 +25,6 @@ namespace cli {
 }
 
 inline constexpr double most_slowdown_pct = 1000;
-inline constexpr double most_noise_pct = 100;
 
 /// What `--seed` may be: CLI11 takes a larger number for the largest.
 inline CLI::Range seeds() {

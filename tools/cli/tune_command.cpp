@@ -140,21 +140,10 @@ void require_program(const std::string& name) {
                        {"tune a program", name, "there is no such program", "check its name"}};
 }
 
-std::string long_time(kdvfs::Seconds time) {
-    char text[32];
-    const double seconds = time.count();
-    if (seconds < 120)
-        std::snprintf(text, sizeof text, "%.0f s", std::max(1.0, seconds));
-    else if (seconds < 7200)
-        std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
-    else
-        std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
-    return text;
-}
-
 /// Says how long it will take, before it begins.
-void announce(const TuningFolder& folder, const Trial& trial,
-              const kdvfs::tune::SweepOptions& options, std::size_t pairs) {
+/// @returns how long the sweep is expected to take
+kdvfs::Seconds announce(const TuningFolder& folder, const Trial& trial,
+                        const kdvfs::tune::SweepOptions& options, std::size_t pairs) {
     const auto& session = trial.sessions.front();
     const double iterations = static_cast<double>(session.iterations);
     const auto expected = kdvfs::tune::expected_sweep(
@@ -171,6 +160,7 @@ void announce(const TuningFolder& folder, const Trial& trial,
     std::printf("about %.0f runs for the sweep, %zu to validate at most: about %s in all\n", sweeps,
                 2 * pairs, long_time(trial.wall * runs).c_str());
     std::fflush(stdout);
+    return trial.wall * sweeps;
 }
 
 /// A plan, and what comparing it has found.
@@ -289,6 +279,9 @@ void TuneCommand::add_to(CLI::App& app) {
                     "With what probability the slowdown stays within that, as far as repeated "
                     "samples show; 50% takes estimates as they are")
         ->capture_default_str();
+    sub->add_option("--node-watts", command->node_watts,
+                    "What the rest of the node draws for each GPU, in W: its energy counts, too")
+        ->check(CLI::NonNegativeNumber);
     sub->add_option("--run-slowdown", command->run_slowdown,
                     "That a run may cost while it is swept; 5% where its work is of use")
         ->capture_default_str();
@@ -322,6 +315,8 @@ void TuneCommand::run() const {
     SweepOptions options = sweep_options_from_environment();  // as the program's session does
     options.objective = with_confidence(with_max_slowdown(strict_waste(), bound),
                                         parse_percent("--confidence", confidence, 100));
+    if (node_watts > 0)
+        options.objective = with_node_power(options.objective, kdvfs::Watts{node_watts});
     options.max_slowdown = parse_percent("--run-slowdown", run_slowdown, most_slowdown_pct);
     if (!(options.max_slowdown > 0)) reject("--run-slowdown", run_slowdown, "give 5% or so");
     if (!switch_latency.empty()) static_cast<void>(known_switch_costs(switch_latency, ""));
@@ -342,8 +337,8 @@ void TuneCommand::run() const {
     program.limit(longest);
     const TemporaryFolder reports;
     const Trial trial = try_out(folder, program, attach, reports.path);
-    announce(folder, trial, options, pairs);
-    sweep(folder, program, options, *below);
+    const kdvfs::Seconds expected = announce(folder, trial, options, pairs);
+    sweep(folder, program, options, *below, expected);
     const PlanningOptions planning{
         options.objective, excluded_clocks(folder, *below), switch_latency, {}};
     const auto judged = plan_until_kept(folder, program, planning, trial, pairs, seed);

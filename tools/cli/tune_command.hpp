@@ -18,6 +18,7 @@ struct TuneCommand {
     AttachOptions attach;
     std::string max_slowdown = "1%";
     std::string confidence = "90%";
+    double node_watts = 0;
     std::string run_slowdown = "100%";
     std::string switch_latency;
     std::string exclude_below;

@@ -15,9 +15,17 @@ def run(*arguments, ends_with=(0,)):
         raise SystemExit(f"kdvfs {' '.join(arguments)} ended with {done.returncode}")
 
 
-run("sweep", "--device", "sim:mi210", "--samples", "1", "-o", "profile.csv")
+rows = ["gpu,kernel,core_mhz,mem_mhz,time_s,energy_j,count"]
+for name, compute, memory, count in (("gemm", 4e-3, 1e-3, 24), ("bwd_softmax_36", 2e-4, 1.6e-3, 24), ("bwd_gelu_23", 1e-4, 5e-4, 24)):
+    for core in (1700, 1400, 1100, 800):
+        time = compute * 1700 / core + memory
+        watts = 90 + 250 * (core / 1700) ** 2.5
+        rows.append(f"simulated AMD Instinct MI210,{name},{core},auto,{time:.6g},{time * watts:.6g},{count}")
+pathlib.Path("profile.csv").write_text("\n".join(rows) + "\n")
 run("plan", "profile.csv", "--max-slowdown", "1%", "--format", "json", "-o", "plan.json")
-run("validate", "plan.json", "--device", "sim:mi210", "--format", "json", "-o", "kept.json", ends_with=(0, 3, 4, 5))
+cost = 'test -n "$KDVFS_PLAN" && j=90 || j=100; printf "time_s,energy_j\\n1,$j\\n" > "$KDVFS_COST"'
+run("validate", "plan.json", "--format", "json", "-o", "kept.json", "--counter", "program", "--", "sh", "-c", cost,
+    ends_with=(0, 3, 4, 5))
 for name in ("report", "run", "before", "after"):
     with kdvfs.open_simulated("h100", meter_every=1, switch_latency=0) as gpu:
         for _ in range(50):

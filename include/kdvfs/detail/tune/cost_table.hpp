@@ -60,6 +60,22 @@ KDVFS_INLINE Objective keep_under(Objective objective, Seconds launch_limit) {
     return objective;
 }
 
+KDVFS_INLINE Objective with_node_power(Objective objective, Watts node) {
+    if (!(node.count >= 0) || !std::isfinite(node.count))
+        throw Error{Errc::invalid_input,
+                    {"plan for a node", std::to_string(node.count) + " W", "no node draws that",
+                     "give what it draws beside the GPU"}};
+    objective.name += "+node";
+    objective.score = [node, score = std::move(objective.score)](const Cost& cost,
+                                                                 const Cost& baseline) {
+        const auto whole = [node](const Cost& gpu) {
+            return Cost{gpu.time, gpu.energy + node * gpu.time};
+        };
+        return score(whole(cost), whole(baseline));
+    };
+    return objective;
+}
+
 KDVFS_INLINE Objective relaxed_waste(double max_slowdown) {
     Objective waste = with_max_slowdown(minimum_energy(), max_slowdown);
     waste.name = "waste";
@@ -92,8 +108,16 @@ KDVFS_INLINE Objective zeus_cost(double eta, Watts max_power) {
 
 KDVFS_INLINE Cost KernelCosts::launch(std::size_t point, double many) const {
     Cost cost = points[point].cost;
-    if (!time_errors.empty() && point != baseline) cost.time *= 1 + many * time_errors[point];
+    if (time_errors.empty() || point == baseline || many <= 0) return cost;
+    const Seconds as_found = points[baseline].cost.time;
+    cost.time += many * time_deviation(point);
+    if (cost.time > as_found && cost.time <= as_found * (1 + as_good_as_none)) cost.time = as_found;
     return cost;
+}
+
+KDVFS_INLINE Seconds KernelCosts::time_deviation(std::size_t point) const {
+    return time_errors.empty() || point == baseline ? Seconds{0}
+                                                    : points[point].cost.time * time_errors[point];
 }
 
 KDVFS_INLINE Cost KernelCosts::at(std::size_t point, double many) const {

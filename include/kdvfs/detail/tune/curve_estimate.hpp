@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/tune/clock_curves.hpp>
+#include <kdvfs/detail/tune/sample_noise.hpp>
 
 #include <Eigen/Core>
 
@@ -18,56 +19,6 @@
 /// What samples say of the curves of one quantity, over all kernels and clock points. The prior is
 /// that of `CurvePriors`; noise has heavy tails (Student's t).
 namespace kdvfs::inline v0_3::tune::detail {
-
-/// Student's t for the noise of a log, by its degrees of freedom (Lange, Little and Taylor, Journal
-/// of the American Statistical Association 84, 1989): with 4, an outlier counts little, and where
-/// there is none hardly anything is lost.
-class HeavyTails {
-public:
-    /// What a deviation weighs beside one of normal noise; `square` is of its expected value.
-    static double weight(double square, double scale_square) {
-        return scale_square > 0 ? (degrees + 1) / (degrees + square / scale_square) : 1;
-    }
-    /// By how much less than normal noise of the same scale a weighted sample tells.
-    static constexpr double efficiency() { return (degrees + 1) / (degrees + 3); }
-
-    static constexpr double degrees = 4;
-};
-
-/// One sample's log, and what variance of it was stated when it was measured.
-struct LogSample {
-    double value = 0;
-    double stated = 0;
-    double apart = stated;  ///< of what the sample says beside its block's total
-};
-
-/// One quantity of one kernel: samples by point of the grid.
-struct KernelSamples {
-    std::vector<std::vector<LogSample>> at;
-    double scale_square = 0;  ///< of noise beyond what was stated
-};
-
-/// Noise of samples: squares of what they are off, and what these are told from.
-struct NoiseSum {
-    double squares = 0;
-    double freedom = 0;
-
-    NoiseSum& operator+=(const NoiseSum& other) {
-        squares += other.squares;
-        freedom += other.freedom;
-        return *this;
-    }
-    [[nodiscard]] double value() const { return freedom > 0 ? squares / freedom : 0; }
-};
-
-/// The median; of an even number, the upper one of the two.
-inline double middle_of(std::span<const LogSample> samples) {
-    std::vector<double> values;
-    for (const LogSample& sample : samples) values.push_back(sample.value);
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
 
 /// Where a few samples lie, outliers counting less; what they are worth together.
 struct Location {
@@ -138,11 +89,13 @@ public:
     /// @param grid all clock points, each once
     QuantityShrinkage(const std::vector<ClockShare>& grid, std::vector<KernelSamples> kernels)
         : kernels_{std::move(kernels)} {
+        remove_levels(kernels_);
         const double scale = std::max(estimate_noise(), least_scale_square);
         if (!has_noise()) return;
+        luck_ = SweepLuck{kernels_};
         for (const KernelSamples& kernel : kernels_) {
             ClockCurve& curve = curves_.emplace_back(grid.size());
-            curve.noise = noise_of(kernel, scale);
+            curve.noise = luck_.variance * noise_of(kernel, scale);
             for (std::size_t p = 0; p < grid.size(); ++p)
                 if (!kernel.at[p].empty())
                     curve.value(static_cast<Eigen::Index>(p)) =
@@ -155,6 +108,9 @@ public:
     [[nodiscard]] bool has_noise() const { return noise_ > rounding * rounding; }
     /// Of the noise of a kernel's samples, beyond what was stated.
     [[nodiscard]] double scale(std::size_t k) const { return std::sqrt(kernels_[k].scale_square); }
+
+    /// What its samples have in common in a sweep.
+    [[nodiscard]] const SweepLuck& luck() const { return luck_; }
 
     /// How likely each kernel's samples are if clock points are the same as `map` says, as
     /// logarithms; zeros where there is no noise to judge by.
@@ -200,7 +156,8 @@ public:
         const KernelSamples& kernel = kernels_[k];
         const double scale = std::max(kernel.scale_square, least_scale_square);
         ClockCurve curve = curves_[k];
-        curve.noise = noise_of(kernel, scale);
+        const Eigen::VectorXd noise = noise_of(kernel, scale);
+        curve.noise = luck_.variance * noise;
         const Observed& known = known_of(k, map, curve);
         Eigen::VectorXd mean = known.mean_of(curve.value);
         constexpr int rounds = 6;
@@ -215,7 +172,7 @@ public:
                     drawn += HeavyTails::weight(square, scale + sample.apart) * off /
                              (scale + sample.apart);
                 }
-                if (!kernel.at[p].empty()) curve.value(i) = mean(i) + curve.noise(i) * drawn;
+                if (!kernel.at[p].empty()) curve.value(i) = mean(i) + noise(i) * drawn;
             }
             mean += damping * (known.mean_of(curve.value) - mean);
         }
@@ -308,6 +265,7 @@ private:
     }
 
     std::vector<KernelSamples> kernels_;
+    SweepLuck luck_;
     double noise_ = 0;
     std::vector<ClockCurve> curves_;
     std::optional<CurvePriors> priors_;

@@ -175,7 +175,7 @@ private:
                 const KernelCosts& kernel = source_.kernels[program_.launches[i]];
                 const std::size_t p = point_index(kernel, clock);
                 cost += kernel.points[p].cost;
-                deviation += kernel.launch(p, 1).time - kernel.launch(p).time;
+                deviation += kernel.time_deviation(p);
                 if (i == first) continue;
                 cost.time += gap(i);
                 cost.energy += gaps_.idle_power(clock) * gap(i);

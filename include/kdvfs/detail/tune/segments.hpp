@@ -173,7 +173,7 @@ inline KernelCosts sum_costs(const CostTable& table, std::span<const std::size_t
             const KernelCosts& kernel = table.kernels[launch];
             const std::size_t p = point_index(kernel, clock);
             cost += kernel.points[p].cost;
-            deviation += kernel.launch(p, 1).time - kernel.launch(p).time;
+            deviation += kernel.time_deviation(p);
         }
         if (clock == table.baseline) sum.baseline = sum.points.size();
         sum.points.push_back({clock, cost});

@@ -54,8 +54,10 @@ struct ProfileLogs {
                 const std::size_t at = index_of(clocks, point.clock);
                 for (const ProfileSample& sample : point.samples) {
                     const double stated = sample.energy_sd / sample.cost.energy;
-                    time[at].push_back({std::log(sample.cost.time.count()), 0});
-                    energy[at].push_back({std::log(sample.cost.energy.count), stated * stated});
+                    const double variance = stated * stated;
+                    time[at].push_back({std::log(sample.cost.time.count()), 0, 0, sample.index});
+                    energy[at].push_back(
+                        {std::log(sample.cost.energy.count), variance, variance, sample.index});
                 }
             }
         }
@@ -105,6 +107,8 @@ struct Estimates {
     std::vector<std::vector<double>> energy_errors;
     std::vector<double> time_scales;    ///< by kernel, of its samples' noise, as a fraction
     std::vector<double> energy_scales;  ///< likewise, beyond what was stated
+    SweepLuck time_luck{};              ///< what samples have in common
+    SweepLuck energy_luck{};
 
     /// With each energy taken to be more by so many standard deviations.
     [[nodiscard]] CostTable shrunk(double deviations) const {
@@ -121,7 +125,7 @@ inline constexpr std::size_t fewest_clocks = 3;  ///< points that tell of each o
 
 /// @pre what `shrunk_costs` demands of a profile that it shrinks
 inline Estimates estimate_costs(const Profile& profile) {
-    Estimates found{mean_costs(profile), {}, {}, {}};
+    Estimates found{mean_costs(profile), {}, {}, {}, {}, {}};
     const std::vector<ClockPoint> clocks = clock_points(profile);
     ProfileLogs logs{profile, clocks};
     std::vector<BlockTotal> blocks = take_apart(profile, clocks, logs.energies);
@@ -133,6 +137,8 @@ inline Estimates estimate_costs(const Profile& profile) {
     time.pool(grid, maps);
     energy.pool(grid, maps);
     const std::vector<CurveEstimate> energies = estimate_energies(energy, maps, std::move(blocks));
+    found.time_luck = time.luck();
+    found.energy_luck = energy.luck();
     const CapLaw law{clocks};
     const auto baseline = static_cast<Eigen::Index>(index_of(clocks, found.table.baseline));
     const double many = deviations(Objective{});
@@ -170,18 +176,23 @@ inline std::optional<Profile> measure_again(const CostTable& world, const Profil
                                             const std::vector<std::size_t>& kernels,
                                             std::uint64_t seed) {
     std::mt19937_64 random{seed};
-    std::student_t_distribution<double> tails{HeavyTails::degrees};
     std::normal_distribution<double> normal;
+    const std::vector<ClockPoint> clocks = clock_points(profile);
+    LuckDraws times{estimates.time_luck, clocks.size(), random()};
+    LuckDraws energies{estimates.energy_luck, clocks.size(), random()};
     Profile again{profile.gpu()};
     for (const std::size_t k : kernels) {
         const KernelCosts& kernel = world.kernels[k];
+        times.begin_kernel();
+        energies.begin_kernel();
         for (std::size_t p = 0; p < kernel.points.size(); ++p) {
             const auto& [clock, cost] = kernel.points[p];
+            const std::size_t at = index_of(clocks, clock);
             for (const ProfileSample& sample : profile.kernels()[k].find(clock)->samples) {
                 const double stated = sample.energy_sd / sample.cost.energy;
-                const double time = estimates.time_scales[k] * tails(random);
-                const double energy =
-                    estimates.energy_scales[k] * tails(random) + stated * normal(random);
+                const double time = estimates.time_scales[k] * times.draw(at, sample.index);
+                const double energy = estimates.energy_scales[k] * energies.draw(at, sample.index) +
+                                      stated * normal(random);
                 if (again.try_add({kernel.key,
                                    clock,
                                    {cost.time * std::exp(time), cost.energy * std::exp(energy)},
