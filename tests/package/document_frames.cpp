@@ -63,11 +63,17 @@ void loop(Engine& engine, void* stream, std::uint32_t prompt_tokens, std::uint32
     // block: docs/serving.md 1
 }
 
+void tuning(Engine& engine, kdvfs::Seconds (*now)(), void* stream, std::uint32_t prompt_tokens,
+            std::uint32_t sequences, std::uint32_t mean_context, kdvfs::Seconds slack,
+            kdvfs::Seconds sampled_at, kdvfs::Joules joules) {
+    // block: docs/serving.md 2
+}
+
 void requests(const kdvfs::serve::StepEnergyFit& fit,
               const std::vector<kdvfs::serve::RequestWork>& works, kdvfs::Joules energy,
               kdvfs::Joules deviation, kdvfs::Joules between) {
     using namespace kdvfs::serve;
-    // block: docs/serving.md 2
+    // block: docs/serving.md 3
 }
 
 }  // namespace serving

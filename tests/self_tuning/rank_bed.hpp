@@ -105,6 +105,7 @@ public:
         double planned = -1;               ///< when rank 0 first followed a plan
         std::vector<std::pair<tune::RunPhase, double>> phases;  ///< of rank 0, and when each began
         std::vector<double> leading;        ///< processor seconds of rank 0 between iterations
+        std::vector<double> entering;       ///< likewise, in which its scopes begin
         double obeying = 0;                 ///< of all other ranks, in all iterations
         std::vector<tune::Saving> savings;  ///< by rank, at the end
         std::vector<std::size_t> sent;      ///< bytes, by rank
@@ -229,6 +230,7 @@ private:
             const double before = processor_seconds();
             rank.session.next_iteration();
             const double taken = processor_seconds() - before;
+            double entered = 0;
             if (r == 0)
                 course.leading.push_back(taken);
             else
@@ -237,10 +239,14 @@ private:
             const double noise =
                 std::exp(std::normal_distribution<double>{0, program.scatter / 2}(random));
             for (const std::size_t k : program.launches) {
-                const Scope scope{rank.session, rank.stream, program.name(k)};
+                const std::string name = program.name(k);
+                const double begins = r == 0 ? processor_seconds() : 0;
+                const Scope scope{rank.session, rank.stream, name};
+                if (r == 0) entered += processor_seconds() - begins;
                 rank.device.launch(rank.stream, scaled(program.kernels[k], rank.time * noise,
                                                        rank.energy * rank.time * noise));
             }
+            if (r == 0) course.entering.push_back(entered);
             rank.device.synchronize(rank.stream);
             last = std::max(last, rank.device.now());
         }

@@ -29,6 +29,19 @@ std::string phases_of(const RankBed::Course& run) {
     return text;
 }
 
+/// Processor seconds of rank 0 in kdvfs, of an iteration: the mean of those that began from then
+/// on.
+double cost_since(const RankBed::Course& run, double seconds) {
+    double sum = 0;
+    std::size_t count = 0;
+    for (std::size_t i = 1; i < run.leading.size(); ++i) {
+        if (run.passed[i - 1] < seconds) continue;
+        sum += run.leading[i] + run.entering[i];
+        ++count;
+    }
+    return count > 0 ? sum / static_cast<double>(count) : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,7 +68,18 @@ int main(int argc, char** argv) {
                                                                     : 3600.0});
             const RankBed::Course twin =
                 bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});
-            if (ranks == 1) alone = run.planned;
+            if (ranks == 1) {
+                alone = run.planned;
+                const RankBed::Course measured =
+                    bed.run(program, Kind::measure, 1000, Seconds{1e9});
+                const double more = cost_since(run, run.planned + 60) - cost_since(measured, 60);
+                const double each = run.passed.back() / static_cast<double>(run.passed.size());
+                std::printf(
+                    "simulated %s, program %ju, on the host: an iteration that follows costs "
+                    "%.1f us more than one that is only measured, %.5f %% of its %.2f s\n",
+                    board.name.c_str(), static_cast<std::uintmax_t>(seed), 1e6 * more,
+                    100 * more / each, each);
+            }
             shares[ranks].push_back(run.planned / alone);
             std::printf(
                 "simulated %s, program %ju, %u ranks: first plan after %.0f s (%.3f of one "

@@ -7,7 +7,11 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -46,6 +50,46 @@ TEST(RanksTogether, LearnSoonerAndKeepTheBudget) {
     const double truth = twin.energy.back() - run.energy.back();
     EXPECT_GT(truth, 0.01 * twin.energy.back());
     EXPECT_NEAR(saved, truth, 0.15 * truth);  // each rank's own account
+}
+
+/// What a run of several ranks has learned is in rank 0's store, for all ranks of the next one.
+TEST(RanksTogether, BeginWithWhatARunBeforeHasStored) {
+    namespace fs = std::filesystem;
+    const fs::path store =
+        fs::temp_directory_path() / ("kdvfs_ranks_store_" + std::to_string(::getpid()));
+    fs::remove_all(store);
+    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    const simulated::Board board = simulated::mi210();
+    const Program program = draw_program(board, 4);
+    RankBed::Options options = eight_ranks(4);
+    options.ranks = 4;
+    const auto explored = [](const RankBed::Course& run) {
+        double seconds = 0;
+        for (std::size_t i = 0; i + 1 < run.phases.size(); ++i)
+            if (run.phases[i].first == tune::RunPhase::explore)
+                seconds += run.phases[i + 1].second - run.phases[i].second;
+        return seconds;
+    };
+    options.until_plan = true;
+    const RankBed::Course first =
+        RankBed{board, options}.run(program, Kind::tune, any_number, Seconds{600});
+    options.until_plan = false;
+    options.seed = 5;  // other boards
+    const RankBed bed{board, options};
+    const RankBed::Course second = bed.run(program, Kind::tune, any_number, Seconds{400});
+    const RankBed::Course twin = bed.run(program, Kind::off, second.passed.size(), Seconds{1e9});
+    ::unsetenv("KDVFS_STORE");
+    fs::remove_all(store);
+    std::printf(
+        "simulated, 4 ranks: first plan after %.0f s, explored for %.0f s; with what was stored "
+        "%.0f s, %.0f s\n",
+        first.planned, explored(first), second.planned, explored(second));
+    ASSERT_GT(first.planned, 0);
+    ASSERT_GT(second.planned, 0);
+    EXPECT_LT(explored(second), 0.5 * explored(first));
+    EXPECT_LT(second.energy.back(), 0.99 * twin.energy.back());
+    for (std::size_t i = 0; i < second.passed.size(); ++i)
+        ASSERT_LE(second.passed[i] - twin.passed[i], 20 + 0.01 * twin.passed[i]) << i;
 }
 
 /// 64 ranks cover all clocks at once; what three of them measure never arrives.
@@ -131,6 +175,32 @@ TEST(RankProfiles, LeaveOutWhatBoardsDifferByAndTimeThatWasWaited) {
     EXPECT_NEAR(profiles.slack().at(2),
                 1.02 / 0.99 * (1 + transfer / 1.02) / (1 + transfer / 0.99) - 1, 1e-3);
     EXPECT_NEAR(profiles.slack().at(1), 0, 1e-9);
+}
+
+/// Another board has measured before: 1.3 times as slow, with twice the energy.
+TEST(RankProfiles, TakeWhatIsStoredAgainstItsOwnBaseline) {
+    const ClockPoint low{{1000}, auto_clock};
+    tune::Profile stored{"board"};
+    for (const std::uint32_t sample : {0U, 1U}) {
+        stored.add({{"gemm", {}}, ClockPoint{}, {Seconds{0.13}, {20}}, "", 3, sample, true});
+        stored.add({{"gemm", {}}, low, {Seconds{0.143}, {16}}, "", 3, sample, false});
+    }
+    tune::detail::RankBlock live{1, ClockPoint{}, 4, Seconds{0.3}, {100}};
+    live.rows.push_back({{"gemm", {}}, ClockPoint{}, {Seconds{0.1}, {10}}, "", 3, 0, true});
+    tune::detail::RankProfiles profiles{
+        "board", tune::SweepDesign{std::vector<ClockPoint>{ClockPoint{}, low}, ClockPoint{}}};
+    profiles.add_stored(0, tune::detail::blocks_of(stored, 8), live);
+    profiles.add(0, live);
+    const tune::Profile profile = profiles.of_rank(0);
+    ASSERT_EQ(profile.kernels().size(), 1U);
+    const tune::ProfilePoint* const found = profile.kernels()[0].find(ClockPoint{});
+    const tune::ProfilePoint* const slow = profile.kernels()[0].find(low);
+    ASSERT_TRUE(found && slow);
+    EXPECT_EQ(found->samples.size(), 3U);
+    EXPECT_NEAR(found->mean().time.count(), 0.1, 1e-9);
+    EXPECT_NEAR(found->mean().energy.count, 10, 1e-9);
+    EXPECT_NEAR(slow->mean().time.count(), 0.11, 1e-9);
+    EXPECT_NEAR(slow->mean().energy.count, 8, 1e-9);
 }
 
 TEST(RankMessages, SurviveTheWayAndRefuseWhatIsNone) {

@@ -10,15 +10,28 @@
 //   change   a program that becomes another: how long clocks stay low, what is saved an hour later
 //   nothing  boards on which nothing is to be gained
 //   varied   iterations of several kinds, with validation steps
+//   killed   SEEDS runs that are killed at random moments: what is left of ledger and store. Every
+//            fourth may write few bytes to a file, as on a full disk; every tenth finds a ledger
+//            and a profile of another version
 // Seeds are FIRST (1) and on. Exits with 1 where the budget is broken. FILE gets what the first run
 // said of itself, minute by minute, as CSV: docs/draw_run.py draws it.
 #include <tests/self_tuning/self_tuning_bed.hpp>
 
+#include <kdvfs/detail/tune/ledger.hpp>
+#include <kdvfs/detail/tune/sweep_file.hpp>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string_view>
 
 using namespace self_tuning_bed;
@@ -373,6 +386,98 @@ bool varied_row(const Beds& beds) {
     return beyond <= 5;
 }
 
+std::string text_of(const std::filesystem::path& file) {
+    std::ifstream input{file, std::ios::binary};
+    return {std::istreambuf_iterator<char>{input}, {}};
+}
+
+/// The profile in a store of one program; empty where there is none yet.
+std::filesystem::path profile_in(const std::filesystem::path& store) {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator{store, none})
+        if (std::filesystem::exists(entry.path() / "profile.csv"))
+            return entry.path() / "profile.csv";
+    return {};
+}
+
+/// Rows of a profile whose last line may be cut short; none where it cannot be read.
+std::size_t rows_in(const std::filesystem::path& profile) {
+    std::string text = text_of(profile);
+    text.resize(text.rfind('\n') + 1);
+    try {
+        std::istringstream lines{text};
+        return tune::detail::rows_of(tune::read_profile(lines, profile.string())).size();
+    } catch (const Error&) {
+        return 0;
+    }
+}
+
+bool killed_row(const Beds& beds) {
+    namespace fs = std::filesystem;
+    const fs::path folder =
+        fs::temp_directory_path() / ("kdvfs_killed_" + std::to_string(::getpid()));
+    const fs::path store = folder / "store";
+    const fs::path ledger = folder / "ledger";
+    fs::create_directories(folder);
+    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    ::setenv("KDVFS_LEDGER", ledger.c_str(), 1);
+    const Bed bed{board_of(1), 10ms, 1};
+    const Program program = draw_program(bed.board(), 1);
+    std::mt19937_64 random{beds.first};
+    std::size_t unlike = 0;   // ends other than by the kill
+    std::size_t damaged = 0;  // profiles that had rows before and cannot be read any more
+    std::size_t strange = 0;  // lines of another version
+    std::size_t lost = 0;     // segments that were in the ledger before
+    beds.each([&](std::uint64_t kill) {
+        const fs::path profile = profile_in(store);
+        const std::string before = profile.empty() ? "" : text_of(profile);
+        const bool is_other = kill % 10 == 9 && !profile.empty();
+        if (is_other) {
+            ++strange;
+            std::ofstream{ledger, std::ios::app} << "{\"kdvfs_ledger\":2,\"id\":\"x\"}\n";
+            std::ofstream{profile} << "layout_9,gpu\n1,2\n";
+        }
+        const std::size_t rows = rows_in(profile);
+        const std::size_t segments = tune::parse_ledger(text_of(ledger)).segments.size();
+        const rlim_t most = kill % 4 == 3 ? random() % 20000 : RLIM_INFINITY;
+        const pid_t child = ::fork();
+        if (child == 0) {
+            const int nowhere = ::open("/dev/null", O_WRONLY);
+            ::dup2(nowhere, STDERR_FILENO);
+            std::signal(SIGXFSZ, SIG_IGN);
+            const rlimit limit{most, most};
+            ::setrlimit(RLIMIT_FSIZE, &limit);
+            for (;;) static_cast<void>(bed.run(program, Kind::tune, any_number, Seconds{600}));
+        }
+        ::usleep(static_cast<useconds_t>(1000 + random() % 250'000));
+        ::kill(child, SIGKILL);
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        unlike += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? 0 : 1;
+        if (is_other)
+            std::ofstream{profile} << before;
+        else if (!profile.empty())
+            damaged += rows > 0 && rows_in(profile) < rows ? 1 : 0;
+        const std::size_t left = tune::parse_ledger(text_of(ledger)).segments.size();
+        lost += left < segments ? 1 : 0;
+    });
+    const tune::Ledger read = tune::parse_ledger(text_of(ledger));
+    const Course last = bed.run(program, Kind::tune, any_number, Seconds{1200});
+    std::printf(
+        "simulated, %ju runs killed at random moments, one of 4 on a full disk, %zu beside files "
+        "of "
+        "another version: %zu ended otherwise; the ledger has %zu segments, lost %zu, and %zu "
+        "lines "
+        "cut short; the profile lost rows %zu times and has %zu; the next run: %s\n",
+        static_cast<std::uintmax_t>(beds.seeds), strange, unlike, read.segments.size(), lost,
+        read.unreadable - strange, damaged, rows_in(profile_in(store)),
+        to_string(*last.saving).c_str());
+    ::unsetenv("KDVFS_STORE");
+    ::unsetenv("KDVFS_LEDGER");
+    fs::remove_all(folder);
+    return unlike + lost + damaged == 0 && last.saving->phase == tune::RunPhase::follow;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -395,6 +500,8 @@ int main(int argc, char** argv) {
         kept = nothing_row(beds);
     else if (row == "varied")
         kept = varied_row(beds);
+    else if (row == "killed")
+        kept = killed_row(beds);
     else
         std::fprintf(stderr, "self_tuning_beds: no row %s\n", argv[1]);
     return kept ? 0 : 1;

@@ -253,6 +253,16 @@ TEST(ProfileStore, MergesWhatSeveralNodesHaveMeasuredAndHidesNames) {
     const tune::Profile again = tune::read_profile(store.file_of(program));
     EXPECT_EQ(again.kernels()[0].key.name, "secret_gemm");
     EXPECT_EQ(again.kernels()[0].find({auto_clock, auto_clock})->samples.size(), 4U);
+    // What no source has any more does not stay beside the merged profile.
+    const fs::path site = ProfileStore{folder / "site"}.file_of(program);
+    tune::detail::write_experience(site, {Seconds{0.01}, 1, 1});
+    ASSERT_TRUE(fs::exists(tune::sequence_path(site)));
+    for (const char* source : {"a", "b"})
+        fs::remove(tune::sequence_path(ProfileStore{folder / source}.file_of(program)));
+    static_cast<void>(
+        tune::merge_profile_stores({folder / "a", folder / "b"}, folder / "site", false));
+    EXPECT_FALSE(fs::exists(tune::sequence_path(site)));
+    EXPECT_FALSE(tune::detail::read_experience(site));
     fs::remove_all(folder);
 }
 

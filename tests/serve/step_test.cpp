@@ -3,6 +3,7 @@
 #include <bench/serving/roofline_board.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
+#include <kdvfs/serve/step_run.hpp>
 #include <kdvfs/serve/step_table.hpp>
 
 #include <gtest/gtest.h>
@@ -471,6 +472,114 @@ TEST(FirstTokenSlack, CountsAllThatIsAhead) {
     EXPECT_NEAR(slack.value().count(), 0.5 - 2 * chunk, 1e-9);
     slack.prompt(1, Seconds{9});
     EXPECT_NEAR(slack.value().count(), 0.5 - 2 * chunk, 1e-9);
+}
+
+/// An engine with 16 running sequences; each 40th step reads a prompt, too. Decode is bound by
+/// memory, prompts by compute.
+struct MadeUpEngine {
+    static constexpr double top = 1700;
+    double saved = 0.45;        ///< of the power, at half of the top clock
+    double slower_since = 1e9;  ///< from then on steps take so much longer
+    double slower = 1;
+    double late = 0.0001;  ///< share of steps that stall, at every clock
+    std::mt19937_64 random{11};
+    double now = 0;
+    double joules = 0;
+    double by_plan = 0;  ///< seconds
+    std::uint64_t steps = 0;
+
+    void serve(StepRun& run, double until, std::vector<StepRun::Phase>& phases) {
+        std::uniform_real_distribution<double> chance;
+        std::normal_distribution<double> noise{0, 0.02};
+        double read_at = now;
+        while (now < until) {
+            const StepShape shape{++steps % 40 == 0 ? 256U : 0U, 16, 1500};
+            const StepDecision decision = run.decide(Seconds{now}, shape);
+            const double share = decision.clock.count / top;
+            double takes = 0.03 * (0.8 + 0.2 / share) + shape.prompt_tokens * 1.2e-4 / share;
+            takes *= std::exp(noise(random)) * (now > slower_since ? slower : 1);
+            if (chance(random) < late) takes += 0.1;
+            const double begin = now;
+            now += takes;
+            joules += takes * 500 * (1 - saved * 2 * (1 - share)) * std::exp(noise(random));
+            run.ran(shape, Seconds{begin}, Seconds{now});
+            if (now - read_at > 0.1) run.energy(Seconds{read_at = now}, Joules{joules});
+            phases.push_back(run.phase());
+        }
+    }
+};
+
+StepRunOptions run_options() {
+    StepRunOptions options;
+    options.sweep.clocks = {{800}, {1100}, {1400}, {1700}};
+    options.sweep.warm_up = Seconds{60};
+    options.targets.policy = StepPolicy::by_step;
+    options.targets.gap = options.sweep.gap = Seconds{0.1};
+    options.sweeping = Seconds{300};
+    options.proof_block = Seconds{5};
+    return options;
+}
+
+TEST(StepRun, SweepsPlansAndProvesInOneRun) {
+    StepRun run{run_options()};
+    MadeUpEngine engine;
+    std::vector<StepRun::Phase> phases;
+    engine.serve(run, 1500, phases);
+    EXPECT_EQ(phases.front(), StepRun::Phase::sweep);
+    EXPECT_EQ(run.phase(), StepRun::Phase::follow) << run.reason();
+    const auto change = run.proof().change();
+    ASSERT_TRUE(change && run.plan());
+    const double share = run.plan()->idle_clock().count / MadeUpEngine::top;
+    std::cout << "made-up engine: decode at " << to_string(run.plan()->idle_clock()) << ", power "
+              << change->mean << " % (" << change->low << " to " << change->high << "), "
+              << run.plan()->reason() << " late steps " << run.late_by_plan().mean
+              << " % by the plan\n";
+    EXPECT_LT(change->high, -10);
+    EXPECT_GT(change->low, -100 * engine.saved * 2 * (1 - share) - 1);
+    EXPECT_LE(run.late_by_plan().low, 0.01);
+    EXPECT_GE(run.late_by_plan().high, 0.01);
+}
+
+TEST(StepRun, LeavesAPlanThatCostsOrMakesStepsLate) {
+    std::vector<StepRun::Phase> phases;
+    // Steps by the plan take longer than they did, and miss the gap; at the top clock they do not.
+    StepRun slow{run_options()};
+    MadeUpEngine engine;
+    engine.slower_since = 600;
+    engine.slower = 2.75;
+    engine.serve(slow, 900, phases);
+    EXPECT_EQ(slow.phase(), StepRun::Phase::top);
+    EXPECT_NE(slow.reason().find("longer than the gap"), std::string::npos) << slow.reason();
+    EXPECT_EQ(slow.decide(Seconds{engine.now}, {0, 16, 1500}).clock.count, 1700U);
+    // What saved while it was swept costs later.
+    StepRun dear{run_options()};
+    MadeUpEngine other;
+    other.serve(dear, 400, phases);
+    ASSERT_EQ(dear.phase(), StepRun::Phase::follow) << dear.reason();
+    other.saved = -0.1;
+    other.serve(dear, 1500, phases);
+    EXPECT_EQ(dear.phase(), StepRun::Phase::top);
+    EXPECT_NE(dear.reason().find("costs energy"), std::string::npos) << dear.reason();
+}
+
+/// The truth is inside at every moment in at least 95 % of runs.
+TEST(LateShare, ItsBoundsHoldAtEveryMoment) {
+    std::mt19937_64 random{5};
+    std::size_t held = 0;
+    constexpr std::size_t runs = 200;
+    for (std::size_t i = 0; i < runs; ++i) {
+        const double share = std::exp(std::uniform_real_distribution<double>{-7, -1}(random));
+        std::bernoulli_distribution late{share};
+        detail::LateShare seen;
+        bool holds = true;
+        for (int n = 1; n <= 3000; ++n) {
+            seen.add(late(random));
+            if (n % 10 == 0) holds = holds && seen.low() <= share && share <= seen.high();
+        }
+        EXPECT_LT(seen.high() - seen.low(), 0.1);
+        held += holds ? 1 : 0;
+    }
+    EXPECT_GE(held, runs * 95 / 100);
 }
 
 }  // namespace

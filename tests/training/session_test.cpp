@@ -479,6 +479,102 @@ TEST(Sessions, SweepTheirOperationsPlanAndGoOnWithThePlan) {
     });
 }
 
+/// What a job of two stages did by itself.
+struct TunedRun {
+    std::vector<double> passed;  ///< seconds at each iteration's end
+    std::vector<double> energy;  ///< joules of both ranks, likewise
+    std::size_t first_low = 0;   ///< iteration that first ran at another clock than as found
+    std::size_t planned = 0;     ///< in which a plan was followed first
+    std::size_t swept = 0;       ///< iterations in which others were explored
+    std::size_t low_after = 0;   ///< iterations behind the change until the plan was left
+    std::optional<tune::Saving> saving;
+    tune::Saving proven;           ///< the last that had an interval
+    std::size_t proven_after = 0;  ///< iterations
+};
+TunedRun run_tuned(const Mode& mode, std::size_t iterations, double slower_after = 1) {
+    train::SessionOptions options = in_mode(mode);
+    for (const std::uint32_t mhz : {1700U, 1500U, 1350U, 1200U, 1000U})
+        options.sweep_clocks.push_back({mhz});
+    std::array<TunedRun, 2> runs;
+    on_threads(1, 5ms, [&](std::uint32_t r, Stage& stage, auto& rank, auto& channel) {
+        ThreadSession session{stage.gpu(), rank, two_by_four, options};
+        TunedRun& run = runs[r];
+        double passed = 0;
+        const Joules before = stage.device().true_energy();
+        for (std::size_t i = 0; i < iterations; ++i) {
+            if (i == iterations / 2) stage.slow_down(slower_after);
+            passed += stage.run(session, channel).count();
+            const auto saving = session.saving();
+            if (saving && saving->phase == tune::RunPhase::plan)
+                std::this_thread::sleep_for(200ms);  // rank 0 plans in the host's time
+            run.passed.push_back(passed);
+            run.energy.push_back((stage.device().true_energy() - before).count);
+            if (saving && saving->energy) {
+                run.proven = *saving;
+                run.proven_after = i;  // of those before it
+            }
+            run.swept += session.phase() == train::SessionPhase::sweeping ? 1 : 0;
+            if (i == iterations / 2 + run.low_after &&
+                session.phase() == train::SessionPhase::following)
+                ++run.low_after;
+            const bool low = session.phase() == train::SessionPhase::sweeping ||
+                             session.phase() == train::SessionPhase::following;
+            if (low && run.first_low == 0) run.first_low = i;
+            if (session.phase() == train::SessionPhase::following && run.planned == 0)
+                run.planned = i;
+        }
+        session.check();
+        run.saving = session.saving();
+    });
+    for (std::size_t i = 0; i < iterations; ++i) runs[0].energy[i] += runs[1].energy[i];
+    if (runs[0].saving) {
+        EXPECT_EQ(runs[0].saving->saved.count, runs[1].saving->saved.count) << "all know the same";
+    }
+    return runs[0];
+}
+
+TEST(Sessions, TuneThemselvesWithinARunAndTheNextOneBeginsWithWhatIsKnown) {
+    const TemporaryFolder folder;
+    ::setenv("KDVFS_STORE", folder.at("store").c_str(), 1);
+    constexpr std::size_t iterations = 1300;
+    const TunedRun found = run_tuned({Mode::Kind::measure, {}}, iterations);
+    for (const bool second : {false, true}) {
+        const TunedRun run = run_tuned({Mode::Kind::tune, {}}, iterations);
+        ASSERT_TRUE(run.saving);
+        const tune::Saving& saving = *run.saving;
+        const double saved = found.energy.back() - run.energy.back();
+        double beyond = -1e9;
+        for (std::size_t i = 0; i < iterations; ++i) {
+            const double lost = run.passed[i] - found.passed[i];
+            beyond = std::max(beyond, lost - 20 - 0.01 * found.passed[i]);
+        }
+        std::printf(
+            "simulated, 2 x 4, %s run of %.0f s: plan after %.0f s, saved %.0f J in truth "
+            "(%.2f %%), lost %.1f s; %s\n",
+            second ? "second" : "first", run.passed.back(), run.passed[run.planned], saved,
+            100 * saved / found.energy.back(), run.passed.back() - found.passed.back(),
+            to_string(saving).c_str());
+        ASSERT_GT(run.proven_after, 0U);
+        const std::size_t at = run.proven_after - 1;
+        const double truth = found.energy[at] - run.energy[at];
+        EXPECT_GE(run.first_low, 20U) << "steady first";
+        EXPECT_LT(beyond, 0);
+        EXPECT_GT(saved, 0.02 * found.energy.back());
+        EXPECT_GT(run.proven.saved_low.count, 0) << "known";
+        EXPECT_LE(run.proven.saved_low.count, truth);
+        EXPECT_GE(run.proven.saved_high.count, truth);
+        EXPECT_EQ(run.swept > 0, !second);
+    }
+    // All operations become slower: the plan is left, and another one is made.
+    const TunedRun changed = run_tuned({Mode::Kind::tune, {}}, 1000, 1.2);
+    ASSERT_TRUE(changed.saving);
+    EXPECT_EQ(changed.saving->changes, 1U);
+    EXPECT_GT(changed.low_after, 0U);
+    EXPECT_LE(changed.low_after, 20U);
+    EXPECT_GT(changed.swept, 0U);
+    ::unsetenv("KDVFS_STORE");
+}
+
 TEST(Sessions, OfAWorldOfAnotherSizeOrOfDifferentProgramsEndOnAllRanks) {
     train::RankThreads ranks{3};
     std::array<std::string, 3> said;
@@ -507,8 +603,10 @@ TEST(Sessions, AnswerAStragglerWhoseTimeIsGivenAndComeBack) {
         const Seconds wanted = session.first_plan().time;
         const auto until = [&](bool answered) {
             int count = 0;
-            while (session.answers_straggler() != answered && ++count < 2000)
+            while (session.answers_straggler() != answered && ++count < 2000) {
                 stage.run(session, channel);
+                std::this_thread::sleep_for(2ms);  // rank 0 plans in the host's time
+            }
             return count;
         };
         for (int i = 0; i < 3; ++i) stage.run(session, channel);
@@ -538,7 +636,10 @@ TEST(Sessions, ASlowStageIsAnsweredByAllCopiesAndOnceItIsOverTheyComeBack) {
         stage.run(session, channel);
         alone[r] = mean_of(1, stage, session, channel);  // nobody knows of it yet
         int count = 0;
-        while (!session.answers_straggler() && ++count < 2000) stage.run(session, channel);
+        while (!session.answers_straggler() && ++count < 2000) {
+            stage.run(session, channel);
+            std::this_thread::sleep_for(2ms);  // rank 0 plans in the host's time
+        }
         ASSERT_LT(count, 2000);
         stage.run(session, channel);
         answered[r] = mean_of(4, stage, session, channel);

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/train/operation_intervals.hpp>
 #include <kdvfs/detail/train/operation_sweep.hpp>
+#include <kdvfs/detail/train/pipeline_run.hpp>
 #include <kdvfs/detail/train/plan_watch.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stage_scopes.hpp>
 #include <kdvfs/detail/train/straggler_plans.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
+#include <kdvfs/detail/tune/in_background.hpp>
+#include <kdvfs/detail/tune/ledger.hpp>
+#include <kdvfs/detail/tune/profile_store.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
 #include <kdvfs/device/contracts.hpp>
@@ -32,11 +37,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -93,7 +101,9 @@ public:
     }
 
     ~Session() {
-        if (kind_ == Kind::sweep || kind_ == Kind::follow) this->service().keep_record(false);
+        if (kind_ == Kind::sweep || kind_ == Kind::follow || kind_ == Kind::tune)
+            this->service().keep_record(false);
+        if (ledger_ && !this->is_parents()) ledger_->write(run_->saving());
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -127,9 +137,15 @@ public:
     [[nodiscard]] const std::optional<Pipeline>& measured() const { return measured_; }
     /// Blocks of the sweep that are over, and all.
     [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> blocks() const {
-        if (!schedule_) return {0, 0};
-        return {std::min(schedule_->block_of(sweep_iteration_), schedule_->blocks()),
-                schedule_->blocks()};
+        const std::optional<SweepCourse>& course = run_ ? run_->course() : schedule_;
+        if (!course) return {0, 0};
+        const std::uint64_t ran = run_ ? run_->explored() : sweep_iteration_;
+        return {std::min(course->block_of(ran), course->blocks()), course->blocks()};
+    }
+    /// What the job has saved so far, with its interval, alike on all ranks; nothing in other modes
+    /// than `auto`.
+    [[nodiscard]] std::optional<tune::Saving> saving() const {
+        return run_ ? std::optional{run_->saving()} : std::nullopt;
     }
 
     /// Another pipeline, that of `rank`, is going to take so long for its iterations; 0: no more.
@@ -180,6 +196,9 @@ private:
         } else if (kind_ == Kind::sweep) {
             phase_ = SessionPhase::warming_up;
             scopes_.run_all_at(sweep_points().front());
+        } else if (kind_ == Kind::tune) {
+            begin_run();
+            phase_ = SessionPhase::warming_up;
         }
         if (kind_ != Kind::measure) this->service().keep_record(true);
     }
@@ -222,11 +241,11 @@ private:
         if (stage_ >= order_.stages) return "stage " + std::to_string(stage_) + " is none";
         if (copy_ >= per_stage_) return "copy " + std::to_string(copy_) + " is none";
         if (kind_ == Kind::compare) return "plans of pipelines are not compared within a run";
-        if (kind_ == Kind::tune) return "pipelines are not tuned within a run";
-        if (kind_ != Kind::sweep) return {};
+        const bool tunes = kind_ == Kind::tune && !this->measure_only();
+        if (kind_ != Kind::sweep && !tunes) return {};
         if (this->measure_only()) return "it cannot sweep clocks, its GPU is only measured";
         if (options_.samples == 0) return "there are no samples to take";
-        if (std::filesystem::exists(file_))
+        if (!tunes && std::filesystem::exists(file_))
             return file_.string() + " exists already: follow it, or remove it";
         try {
             for (const ClockPoint point : sweep_points())
@@ -264,6 +283,7 @@ private:
     // From iteration to iteration.
 
     void advance() {
+        if (run_ && phase_ != SessionPhase::alone) return tune();
         if (phase_ == SessionPhase::alone || phase_ == SessionPhase::measuring) {
             ++iteration_;
             // Operations are few and long: metering all of them costs next to nothing.
@@ -341,16 +361,15 @@ private:
                                                iterations(options_.block.measuring(period))});
         curves_.stage = stage_;
         phase_ = SessionPhase::sweeping;
-        begin_step();
+        begin_step(schedule_->step(0));
     }
 
     void sweep(const measure::MeterRecord& record) {
         recorder_.take(record);
-        for (const tune::MeasuredBlock& block : recorder_.take_measured())
-            curves_.add(block, scopes_.kernels());
-        static_cast<void>(recorder_.take_dropped());
+        take_curves();
         ++sweep_iteration_;
-        if (sweep_iteration_ < schedule_->iterations()) return begin_step();
+        if (sweep_iteration_ < schedule_->iterations())
+            return begin_step(schedule_->step(sweep_iteration_));
         end_block();
         // What the GPU has not run yet when the host is done, it has run some iterations later.
         if (sweep_iteration_ < schedule_->iterations() + draining) {
@@ -367,8 +386,13 @@ private:
         });
     }
 
-    void begin_step() {
-        const SweepCourse::Step step = schedule_->step(sweep_iteration_);
+    void take_curves() {
+        for (const tune::MeasuredBlock& block : recorder_.take_measured())
+            curves_.add(block, scopes_.kernels());
+        static_cast<void>(recorder_.take_dropped());
+    }
+
+    void begin_step(const SweepCourse::Step& step) {
         scopes_.run_all_at(step.clock);
         if (!step.metered || step.begins) end_block();
         if (step.begins) this->service().begin_iteration(false);
@@ -414,18 +438,38 @@ private:
     std::string planned_text(const Make& make) {
         try {
             measured_ = make();
-            PlanOptions plan = options_.plan;
-            if (!plan.switching) plan.switching = longest_known_switch();
             // Curves that the program gives are taken as they are: they may be a model's.
-            std::optional<PipelineEstimate> estimate;
-            if (!file_.empty()) estimate.emplace(*measured_, plan.slowdown, plan.confidence);
-            const Frontier frontier{estimate ? estimate->cautious() : *measured_};
-            std::string text = make_plan_text(frontier, plan, estimate ? &*estimate : nullptr);
-            planner_.emplace(frontier, parse_stage_plan(text, order_, stage_).time, plan);
-            return text;
+            Planned planned = plan_of(plan_options(), *measured_, !file_.empty(), stage_);
+            planner_ = std::move(planned.answers);
+            return planned.text;
         } catch (const Error& error) {
-            return std::string{failed} + error.what();
+            return failed_text(error.what());
         }
+    }
+    [[nodiscard]] PlanOptions plan_options() const {
+        PlanOptions plan = options_.plan;
+        if (!plan.switching) plan.switching = longest_known_switch();
+        return plan;
+    }
+
+    /// A plan of all stages as text, and what makes answers to stragglers with it.
+    struct Planned {
+        std::string text;
+        double saved = 0;  ///< against the fastest clocks, as a fraction
+        std::optional<detail::AnswerPlanner> answers{};
+    };
+    /// @throws Error for a pipeline that cannot be planned
+    static Planned plan_of(const PlanOptions& plan, const Pipeline& measured, bool is_noisy,
+                           std::uint32_t stage) {
+        std::optional<PipelineEstimate> estimate;
+        if (is_noisy) estimate.emplace(measured, plan.slowdown, plan.confidence);
+        const Frontier frontier{estimate ? estimate->cautious() : measured};
+        Planned planned{make_plan_text(frontier, plan, estimate ? &*estimate : nullptr)};
+        const StagePlan own = parse_stage_plan(planned.text, measured, stage);
+        planned.saved =
+            own.promise ? own.promise->saved() : 1 - own.total / detail::top_total(measured);
+        planned.answers.emplace(frontier, own.time, plan);
+        return planned;
     }
 
     /// Between the clocks of the pipeline's curves; 0 where nobody has measured it on this GPU.
@@ -479,8 +523,7 @@ private:
     }
 
     /// As soon as what is slow changes, all go back to the first plan, and rank 0 makes another.
-    void act_on(const std::vector<double>& all) {
-        const std::span figures{all};
+    void act_on(std::span<const double> figures) {
         if (judge_
                 .look(figures.first(per_stage_ * order_.stages),
                       figures.last(1 + PlanWatch::figures).first(PlanWatch::figures))
@@ -490,7 +533,7 @@ private:
             watch_.look(figures.first(per_stage_ * order_.stages),
                         figures.subspan(per_stage_ * order_.stages, per_stage_));
         const bool is_broken =
-            watch_.is_broken(all[all.size() - 2 - PlanWatch::figures], answers_straggler());
+            watch_.is_broken(figures[figures.size() - 2 - PlanWatch::figures], answers_straggler());
         if (!(wanted_ ? state == *wanted_ : state.none())) {
             wanted_.reset();
             if (!state.none()) wanted_ = state;
@@ -498,7 +541,7 @@ private:
             answered_ = false;
         }
         if ((!answered_ || is_broken) && answers_straggler()) follow(first_plan_);
-        if (!wanted_ || answered_ || all.back() != static_cast<double>(answer_number_)) return;
+        if (!wanted_ || answered_ || figures.back() != static_cast<double>(answer_number_)) return;
         answered_ = true;  // even by nothing: it is not asked for again
         const std::string text =
             ranks_->broadcast(planner_ ? planner_->text() : std::string{}, options_.silence);
@@ -527,9 +570,215 @@ private:
 
     /// All ranks come here in the same iteration.
     void leave_plan() {
+        if (run_) {  // operations of all stages are slower: it is another program, or another board
+            run_->schedule().other_program();
+            return forget_plan();
+        }
         phase_ = SessionPhase::measuring;
         scopes_.release();
         this->service().keep_record(false);
+    }
+
+    // A run that tunes itself.
+
+    void begin_run() {
+        const double only = this->measure_only() ? 1 : 0;
+        ranks_->begin_max({&only, 1});
+        measures_only_ = ranks_->end_max(options_.silence)[0] > 0;
+        tune::detail::RunOptions run;
+        run.max_slowdown = options_.plan.slowdown > 0
+                               ? options_.plan.slowdown
+                               : tune::sweep_options_from_environment().objective.max_slowdown;
+        run.observed_after = run.steady_iterations;
+        run.switches_known = options_.plan.switching.has_value();
+        run.measure_only = measures_only_;
+        run_.emplace(run, ranks_->rank(), ranks_->size());
+        curves_.stage = stage_;
+        if (ranks_->rank() != 0) return;
+        if (const auto file = kdvfs::detail::environment("KDVFS_LEDGER"); !file.empty())
+            ledger_.emplace(file, std::to_string(ranks_->size()) + " x " + gpu_name(this->info()));
+        const auto store = kdvfs::detail::environment("KDVFS_STORE");
+        if (!store.empty()) stored_ = stored_case(store);
+    }
+    /// Where a store has the case of this pipeline on such GPUs; empty where it cannot be used.
+    [[nodiscard]] std::filesystem::path stored_case(const std::filesystem::path& store) const {
+        const tune::detail::StoredProgram program{gpu_name(this->info()),
+                                                  this->info().mechanism + ", pipeline " +
+                                                      detail::order_hash(order_) + " on " +
+                                                      std::to_string(ranks_->size()) + " ranks",
+                                                  {},
+                                                  Seconds{1}};
+        try {
+            return tune::detail::pipeline_path(
+                tune::detail::ProfileStore{store, kdvfs::detail::environment("KDVFS_SITE_STORE")}
+                    .file_of(program));
+        } catch (const std::exception&) {  // the disk is full, or it is another user's
+            return {};
+        }
+    }
+
+    void tune() {
+        const measure::MeterRecord record = take_record();
+        recorder_.take(record);
+        run_->add(record.samples);
+        take_curves();
+        exchange_run();
+        if (phase_ == SessionPhase::alone) return;
+        run_iteration(run_->next(this->service().now()));
+        ++iteration_;
+        if (ledger_ && ledger_->is_due()) ledger_->write(run_->saving());
+    }
+
+    /// Figures of the run, then those of the plan that is followed; on rank 0 the number of the
+    /// plan that is ready, and the period of the energy counter.
+    void exchange_run() {
+        if (ranks_->size() > 1) {
+            if (exchanging_) act_on_run(ranks_->end_max(options_.silence));
+            exchanging_ = true;
+            return ranks_->begin_max(run_figures());
+        }
+        act_on_run(run_figures());
+    }
+    [[nodiscard]] std::vector<double> run_figures() {
+        std::vector<double> figures = run_->own_figures(this->service().now());
+        const std::vector<double> plan = own_figures();
+        figures.insert(figures.end(), plan.begin(), plan.end());
+        figures.push_back(Seconds{recorder_.sample_period()}.count());
+        figures.push_back(planning_ && planning_->is_ready() ? planning_for_ : 0);
+        return figures;
+    }
+    void act_on_run(const std::vector<double>& all) {
+        const std::span<const double> figures{all};
+        if (phase_ == SessionPhase::following && !measures_only_)
+            act_on(figures.subspan(run_->figures(), figures.size() - run_->figures() - 2));
+        run_->take(figures.first(run_->figures()), !wanted_);
+        sample_period_ = std::chrono::duration_cast<Duration>(Seconds{all[all.size() - 2]});
+        const tune::RunPhase phase = run_->phase();
+        const bool keeps = phase == tune::RunPhase::follow || phase == tune::RunPhase::doubt;
+        if (!keeps && !first_plan_->operations.empty()) forget_plan();
+        const bool plans = phase == tune::RunPhase::plan;
+        if (plans && !plan_wanted_) ++plan_number_;
+        plan_wanted_ = plans;
+        if (plans && all.back() == plan_number_) return take_plan();
+        if (plans && ranks_->rank() == 0) begin_plan();
+        if (phase == tune::RunPhase::explore && !run_->course()) begin_exploring();
+        if (run_->has_explored()) end_exploring();
+    }
+
+    /// Rank 0 says what to explore: nothing, where runs before have.
+    void begin_exploring() {
+        curves_.points.clear();
+        std::string points;
+        for (const ClockPoint point : sweep_points())
+            points += std::to_string(point.core.count) + ' ';
+        if (!std::exchange(looked_, true) && !stored_.empty()) {
+            try {
+                measured_ = same_order(
+                    parse_pipeline_case(tune::read_trusted_file(stored_), stored_.string())
+                        .pipeline);
+                points.clear();
+            } catch (const Error&) {  // there is none, or it is damaged
+            }
+        }
+        points = ranks_->broadcast(points, options_.silence);
+        if (points.empty()) return run_->end_exploring();
+        std::vector<ClockPoint> explored;
+        std::istringstream words{points};
+        for (Megahertz core; words >> core.count;) explored.push_back({core, auto_clock});
+        run_->begin_exploring(explored, options_.samples, options_.block, sample_period_);
+    }
+    void end_exploring() {
+        end_block();
+        const auto texts = ranks_->gather(to_text(curves_), options_.silence);
+        run_->end_exploring();
+        if (ranks_->rank() != 0) return;
+        measured_.reset();
+        std::vector<RankCurves> all;
+        try {
+            for (const std::string& text : texts) all.push_back(parse_rank_curves(text));
+            measured_ = measured_pipeline(order_, all);
+            if (!stored_.empty())
+                kdvfs::detail::write_file_atomically(
+                    stored_, to_case_text(*measured_, stored_.stem().string()));
+        } catch (const Error& error) {
+            unplanned_ = error.what();
+        }
+    }
+
+    /// On rank 0.
+    void begin_plan() {
+        if (planning_ && (planning_for_ == plan_number_ || !planning_->is_ready())) return;
+        planning_for_ = plan_number_;
+        std::function<Planned()> make = [why = unplanned_] { return Planned{failed_text(why)}; };
+        if (measured_) {
+            PlanOptions plan = plan_options();
+            plan.slowdown = run_->schedule().plan_bound();
+            Seconds& latency = plan.switching->latency;
+            // Slower than it may be: clocks come later than they were taken to.
+            const auto& before = run_->schedule().outcome();
+            if (before && before->time_pct > 100 * plan.slowdown) later_ *= 2;
+            latency = later_ * (latency > Seconds{0} ? latency : unknown_latency);
+            make = [plan, measured = *measured_, stage = stage_] {
+                try {
+                    return plan_of(plan, measured, true, stage);
+                } catch (const std::exception& error) {
+                    return Planned{failed_text(error.what())};
+                }
+            };
+        }
+        planning_ = std::make_unique<tune::detail::InBackground<Planned>>(std::move(make));
+    }
+    static std::string failed_text(const std::string& why) { return std::string{failed} + why; }
+    /// All ranks come here in the same iteration.
+    void take_plan() {
+        Planned planned;
+        if (planning_) planned = std::exchange(planning_, nullptr)->take();
+        const std::string text = ranks_->broadcast(planned.text, options_.silence);
+        const std::string saved =
+            ranks_->broadcast(kdvfs::detail::to_text(100 * planned.saved), options_.silence);
+        if (text.starts_with(failed))
+            return run_->schedule().cannot_plan(text.substr(failed.size()));
+        planner_ = std::move(planned.answers);
+        first_plan_ = std::make_shared<const StagePlan>(parse_stage_plan(text, order_, stage_));
+        followed_ = first_plan_;
+        run_->schedule().planned(kdvfs::detail::parse_number<double>(saved).value_or(0));
+    }
+    void forget_plan() {
+        first_plan_ = followed_ = std::make_shared<const StagePlan>();
+        judge_ = PlanWatch{options_.watch, options_.plan.slowdown};
+        watch_ = StragglerWatch{per_stage_, order_.stages, options_.stragglers};
+        planner_.reset();
+        wanted_.reset();
+        answered_ = false;
+    }
+
+    /// The iteration that begins.
+    void run_iteration(const detail::PipelineRun::Step& step) {
+        if (step.explored) {
+            phase_ = SessionPhase::sweeping;
+            is_as_found_ = false;
+            return begin_step(*step.explored);
+        }
+        end_block();
+        const bool follows = step.as == detail::PipelineRun::As::planned && !measures_only_;
+        if (!follows && !std::exchange(is_as_found_, true)) scopes_.run_all_at(std::nullopt);
+        if (follows && std::exchange(is_as_found_, false)) scopes_.follow(*followed_);
+        this->service().begin_iteration(false);
+        const std::uint32_t window = this->service().begin_iteration(true);
+        if (!first_plan_->operations.empty())
+            ran_[window] = {iteration_, followed_, {.as_found = !follows}};
+        phase_ = session_phase(run_->phase());
+    }
+    static SessionPhase session_phase(tune::RunPhase phase) {
+        switch (phase) {
+            case tune::RunPhase::warm_up: return SessionPhase::warming_up;
+            case tune::RunPhase::explore: return SessionPhase::sweeping;
+            case tune::RunPhase::follow: return SessionPhase::following;
+            case tune::RunPhase::plan:
+            case tune::RunPhase::doubt:
+            case tune::RunPhase::rest: break;
+        }
+        return SessionPhase::measuring;
     }
 
     void fall_back(const Error& error) {
@@ -541,6 +790,7 @@ private:
 
     static constexpr std::uint64_t draining = 4;
     static constexpr std::string_view failed = "failed: ";
+    static constexpr Seconds unknown_latency{0.005};  ///< of switches that nobody has measured
 
     Ranks* ranks_;
     SessionOptions options_;
@@ -576,6 +826,20 @@ private:
     std::optional<StragglerState> wanted_;          ///< what an answer is wanted to
     std::uint64_t answer_number_ = 0;
     bool answered_ = false;
+
+    // Of a run that tunes itself.
+    bool measures_only_ = false;  ///< some rank's GPU
+    std::optional<detail::PipelineRun> run_;
+    Duration sample_period_{0};  ///< of the slowest energy counter
+    bool looked_ = false;        ///< into the store
+    double plan_number_ = 0;     ///< of the plan that is wanted, or followed
+    bool plan_wanted_ = false;
+    std::filesystem::path stored_;  ///< on rank 0: the case; empty: none is kept
+    std::optional<tune::detail::RunLedger> ledger_;
+    std::unique_ptr<tune::detail::InBackground<Planned>> planning_;
+    double planning_for_ = 0;  ///< number of the plan
+    double later_ = 1;         ///< factor: how late clocks come, against what is known
+    std::string unplanned_;    ///< why what was measured is no pipeline
 
     std::optional<SweepCourse> schedule_;
     tune::BlockRecorder recorder_;

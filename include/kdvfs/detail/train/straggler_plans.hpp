@@ -5,6 +5,7 @@
 #include <kdvfs/detail/train/pipeline.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
+#include <kdvfs/detail/tune/in_background.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
@@ -12,13 +13,12 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <future>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -70,6 +70,17 @@ inline Seconds shortest_iteration(const Pipeline& pipeline, std::span<const doub
         },
         time);
     return to_seconds(time.back());
+}
+
+/// Energy of an iteration with the fastest clocks, waits included.
+inline Joules top_total(const Pipeline& pipeline) {
+    const std::vector<double> as_measured(pipeline.stages, 1.0);
+    Joules total = pipeline.blocking_energy(shortest_iteration(pipeline, as_measured));
+    for (const Operation& operation : pipeline.operations) {
+        const CurvePoint& fastest = pipeline.curves[operation.curve].points().front();
+        total += fastest.energy - pipeline.blocking_power * fastest.time;
+    }
+    return total;
 }
 
 /// What the copies of a pipeline do about slow stages: {"plans": [...], "of_copy": [...]}. All
@@ -142,20 +153,21 @@ public:
 
     /// What answer is wanted now, by its number. Asked again until it is ready.
     void want(std::uint64_t number, const StragglerState& state) {
-        if (planning_.valid()) {
-            if (planning_.wait_for(std::chrono::seconds{0}) != std::future_status::ready) return;
-            ready_ = {running_, planning_.get()};
+        if (planning_) {
+            if (!planning_->is_ready()) return;
+            ready_ = {running_, planning_->take()};
+            planning_.reset();
         }
         if (ready_.first == number) return;
         running_ = number;
-        planning_ = std::async(std::launch::async,
-                               [frontier = frontier_, state, first = first_, options = options_] {
-                                   try {
-                                       return make_answer_text(frontier, state, first, options);
-                                   } catch (const std::exception&) {
-                                       return std::string{};  // nobody can follow it
-                                   }
-                               });
+        planning_ = std::make_unique<tune::detail::InBackground<std::string>>(
+            [frontier = frontier_, state, first = first_, options = options_] {
+                try {
+                    return make_answer_text(frontier, state, first, options);
+                } catch (const std::exception&) {
+                    return std::string{};  // nobody can follow it
+                }
+            });
     }
     /// The number of the answer that is ready; 0: none.
     [[nodiscard]] std::uint64_t ready() const { return ready_.first; }
@@ -165,7 +177,7 @@ private:
     Frontier frontier_;
     Seconds first_;
     PlanOptions options_;
-    std::future<std::string> planning_;
+    std::unique_ptr<tune::detail::InBackground<std::string>> planning_;
     std::uint64_t running_ = 0;
     std::pair<std::uint64_t, std::string> ready_{0, {}};
 };

@@ -63,6 +63,10 @@ struct PlanExperience {
 inline std::filesystem::path experience_path(std::filesystem::path profile) {
     return profile.replace_extension(".plans.csv");
 }
+/// The case of a pipeline (`train::Session`), whose operations are measured instead of kernels.
+inline std::filesystem::path pipeline_path(std::filesystem::path profile) {
+    return profile.replace_extension(".pipeline.json");
+}
 /// Nothing where there is none that can be used.
 inline std::optional<PlanExperience> read_experience(const std::filesystem::path& profile) {
     const std::filesystem::path file = experience_path(profile);
@@ -103,10 +107,14 @@ inline std::string hashed_name(const std::string& kernel) {
     const std::string hash = kdvfs::detail::content_hash(kernel);
     return "kernel_" + hash.substr(hash.find(':') + 1);
 }
+/// Whether it is 16 hexadecimal digits, as `content_hash` gives them.
+inline bool is_hash(std::string_view text) {
+    return text.size() == 16 &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 inline bool is_hashed_name(std::string_view kernel) {
     constexpr std::string_view begin = "kernel_";
-    return kernel.size() == begin.size() + 16 && kernel.starts_with(begin) &&
-           kernel.find_first_not_of("0123456789abcdef", begin.size()) == std::string_view::npos;
+    return kernel.starts_with(begin) && is_hash(kernel.substr(begin.size()));
 }
 
 /// What runs, jobs or nodes have measured of one program, as one profile: boards of a kind are
@@ -114,32 +122,23 @@ inline bool is_hashed_name(std::string_view kernel) {
 /// at the baseline. Where a kernel's time differs by more than 5 %, the largest source's stay.
 /// @param most_samples of a clock point; the largest sources come first
 inline Profile merge_profiles(std::vector<Profile> sources, std::size_t most_samples) {
-    std::vector<std::vector<ProfileRow>> rows;
-    for (const Profile& source : sources) rows.push_back(rows_of(source));
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    const auto rows_in = [](const Profile& profile) { return rows_of(profile).size(); };
+    std::stable_sort(sources.begin(), sources.end(),
+                     [&](const Profile& a, const Profile& b) { return rows_in(a) > rows_in(b); });
+    const std::optional<ClockPoint> baseline = sources.front().baseline();
+    if (!baseline) return sources.front();
     std::vector<ClockPoint> points;
-    std::optional<ClockPoint> baseline;
-    for (const ProfileRow& row : rows.front())
-        if (row.is_baseline) baseline = row.clock;
-    for (const auto& source : rows)
-        for (const ProfileRow& row : source)
+    for (const Profile& source : sources)
+        for (const ProfileRow& row : rows_of(source))
             if (std::find(points.begin(), points.end(), row.clock) == points.end())
                 points.push_back(row.clock);
-    if (!baseline) return sources.front();
     RankProfiles merged{sources.front().gpu(), SweepDesign{points, baseline}};
     std::map<ClockPoint, std::size_t> samples;
-    std::uint64_t pairs = 0;
-    for (std::uint32_t rank = 0; rank < rows.size(); ++rank) {
-        std::map<std::tuple<ClockPoint, std::uint32_t, std::uint32_t>, RankBlock> blocks;
-        for (ProfileRow& row : rows[rank]) {
-            RankBlock& block = blocks[{row.clock, row.block.id, row.block.id > 0 ? 0 : row.sample}];
-            block.clock = row.clock;
-            block.rows.push_back(std::move(row));
-        }
-        for (auto& [key, block] : blocks) {
+    std::uint64_t stages = 0;
+    for (std::uint32_t rank = 0; rank < sources.size(); ++rank) {
+        for (RankBlock& block : blocks_of(sources[rank], most_samples)) {
             if (++samples[block.clock] > most_samples) continue;
-            block.stage = 2 * ++pairs - (block.clock == baseline ? 1 : 0);
+            block.stage = 2 * ++stages - block.stage % 2;
             merged.add(rank, std::move(block));
         }
     }
@@ -165,8 +164,14 @@ public:
     /// The sweep file of a program: made by whoever opens it. Removes the oldest programs.
     /// @throws std::filesystem::filesystem_error where the folder cannot be made
     [[nodiscard]] std::filesystem::path file_of(const StoredProgram& program) const {
+        return file_of(name_of(program), program.kernels);
+    }
+    /// The same for another rank's program.
+    /// @param name as its rank gives it (`name_of`)  @param kernels whose names are known here
+    [[nodiscard]] std::filesystem::path file_of(const std::string& name,
+                                                const std::vector<KernelKey>& kernels) const {
         namespace fs = std::filesystem;
-        const fs::path own = folder_ / name_of(program);
+        const fs::path own = folder_ / name;
         if (!fs::exists(folder_)) {
             fs::create_directories(folder_);
             fs::permissions(folder_, fs::perms::owner_all);
@@ -178,11 +183,12 @@ public:
         const fs::path file = own / "profile.csv";
         for (const fs::path& each : files_of(file))
             if (fs::file_size(each, ignored) > most_bytes && !ignored) fs::remove(each, ignored);
-        if (!site_.empty() && !fs::exists(file)) copy_from_site(program, file);
+        const bool is_known = fs::exists(file) || fs::exists(pipeline_path(file));
+        if (!site_.empty() && !is_known) copy_from_site(name, kernels, file);
         return file;
     }
 
-private:
+    /// The folder of a program: 16 hexadecimal digits.
     static std::string name_of(const StoredProgram& program) {
         std::string text = program.gpu + '\n' + program.setting + '\n' + loaded_drivers() + '\n';
         for (const KernelKey& key : program.kernels) text += to_string(key) + '\n';
@@ -193,27 +199,30 @@ private:
         return hash.substr(hash.find(':') + 1);
     }
 
-    static std::array<std::filesystem::path, 4> files_of(const std::filesystem::path& file) {
-        return {file, sequence_path(file), trace_path(file), experience_path(file)};
+private:
+    static std::array<std::filesystem::path, 5> files_of(const std::filesystem::path& file) {
+        return {file, sequence_path(file), trace_path(file), experience_path(file),
+                pipeline_path(file)};
     }
 
     /// What the site knows of the program, as far as its files can be trusted.
-    void copy_from_site(const StoredProgram& program, const std::filesystem::path& file) const {
-        const auto from = files_of(site_ / name_of(program) / "profile.csv");
+    void copy_from_site(const std::string& name, const std::vector<KernelKey>& kernels,
+                        const std::filesystem::path& file) const {
+        const auto from = files_of(site_ / name / "profile.csv");
         const auto to = files_of(file);
         std::error_code ignored;
         try {
             for (std::size_t i = 0; i < from.size(); ++i)
                 if (std::filesystem::file_size(from[i], ignored) <= most_bytes && !ignored)
                     kdvfs::detail::write_file_atomically(
-                        to[i], with_names(read_trusted_file(from[i]), program));
+                        to[i], with_names(read_trusted_file(from[i]), kernels));
         } catch (const Error&) {  // others may write it, or the disk is full: done without
         }
     }
 
     /// A site may have hashed the names of kernels: the program knows its own.
-    static std::string with_names(std::string text, const StoredProgram& program) {
-        for (const KernelKey& key : program.kernels) {
+    static std::string with_names(std::string text, const std::vector<KernelKey>& kernels) {
+        for (const KernelKey& key : kernels) {
             const std::string hashed = hashed_name(key.name);
             const std::string name = kdvfs::detail::csv_field(key.name);
             for (std::size_t at = text.find(hashed); at != std::string::npos;
@@ -264,9 +273,9 @@ public:
     [[nodiscard]] std::size_t profiles() const { return profiles_; }
     [[nodiscard]] std::size_t unreadable() const { return unreadable_; }
 
-private:
-    static constexpr std::size_t most_samples = 8;
+    static constexpr std::size_t most_samples = 8;  ///< of a clock
 
+private:
     struct Source {
         Profile profile;
         LaunchSequence sequence;
@@ -317,15 +326,23 @@ private:
         }
         std::filesystem::create_directories(into);
         const auto file = into / "profile.csv";
-        const auto first = [&](auto has) {
-            return std::find_if(sources.begin(), sources.end(), has);
+        // What no source has is of measurements that are not in the merged profile.
+        const auto write = [&](const std::filesystem::path& path, auto has, auto write_of) {
+            const auto first = std::find_if(sources.begin(), sources.end(), has);
+            if (first != sources.end())
+                write_of(*first);
+            else
+                std::filesystem::remove(path);
         };
-        const auto sequence = first([](const Source& s) { return !s.sequence.launches.empty(); });
-        if (sequence != sources.end()) write_launches(sequence_path(file), sequence->sequence);
-        const auto trace = first([](const Source& s) { return !s.trace.iterations.empty(); });
-        if (trace != sources.end()) write_trace(trace_path(file), trace->trace);
-        const auto shown = first([](const Source& s) { return s.experience.has_value(); });
-        if (shown != sources.end()) write_experience(file, *shown->experience);
+        write(
+            sequence_path(file), [](const Source& s) { return !s.sequence.launches.empty(); },
+            [&](const Source& s) { write_launches(sequence_path(file), s.sequence); });
+        write(
+            trace_path(file), [](const Source& s) { return !s.trace.iterations.empty(); },
+            [&](const Source& s) { write_trace(trace_path(file), s.trace); });
+        write(
+            experience_path(file), [](const Source& s) { return s.experience.has_value(); },
+            [&](const Source& s) { write_experience(file, *s.experience); });
         profiles_ += profiles.size();
         ++programs_;
         kdvfs::detail::write_file_atomically(

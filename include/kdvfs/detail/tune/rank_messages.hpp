@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// What the ranks of a job that tunes itself say to each other, as texts of one line each, but for
@@ -51,7 +52,8 @@ struct RankOrder {
 /// A rank's iterations are steady: what it is, to find its equals by.
 struct RankReady {
     std::uint32_t epoch = 0;
-    std::string program;  ///< hash of board, setting, kernels and their launches
+    std::string program;   ///< hash of board, setting, kernels and their launches
+    std::string stored{};  ///< what a `ProfileStore` calls the program; empty: none is used
 };
 
 /// What a rank has measured in a stage of exploring.
@@ -151,11 +153,12 @@ inline RankOrder read_order(MessageReader& words) {
 }
 
 inline std::string to_message(const RankReady& ready) {
-    return "ready " + std::to_string(ready.epoch) + ' ' + ready.program;
+    return "ready " + std::to_string(ready.epoch) + ' ' + ready.program + ' ' + ready.stored;
 }
 inline RankReady read_ready(MessageReader& words) {
     const auto epoch = words.number<std::uint32_t>();
-    return {epoch, std::string{words.rest()}};
+    std::string program{words.word()};
+    return {epoch, std::move(program), std::string{words.rest()}};
 }
 
 inline std::string to_message(const RankBlock& block) {

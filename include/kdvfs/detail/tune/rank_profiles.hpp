@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/tune/rank_messages.hpp>
 #include <kdvfs/detail/tune/sweep_design.hpp>
+#include <kdvfs/detail/tune/sweep_file.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/units.hpp>
@@ -16,10 +17,32 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::tune::detail {
+
+/// The measurements of a profile as blocks, each at one clock. Those at the baseline have odd
+/// numbers, as stages of a sweep have.
+/// @param most_samples of a clock
+inline std::vector<RankBlock> blocks_of(const Profile& profile, std::size_t most_samples) {
+    std::map<std::tuple<ClockPoint, std::uint32_t, std::uint32_t>, RankBlock> blocks;
+    for (ProfileRow& row : rows_of(profile)) {
+        RankBlock& block = blocks[{row.clock, row.block.id, row.block.id > 0 ? 0 : row.sample}];
+        block.clock = row.clock;
+        block.rows.push_back(std::move(row));
+    }
+    std::vector<RankBlock> taken;
+    std::map<ClockPoint, std::size_t> samples;
+    for (auto& [key, block] : blocks) {
+        if (++samples[block.clock] > most_samples) continue;
+        const std::uint64_t pairs = taken.size() + 1;
+        block.stage = 2 * pairs - (block.rows.front().is_baseline ? 1 : 0);
+        taken.push_back(std::move(block));
+    }
+    return taken;
+}
 
 /// What the ranks of a job have measured in the same blocks, each at a clock of its own, as one
 /// profile. Pure.
@@ -42,6 +65,39 @@ public:
     void add(std::uint32_t rank, RankBlock block) {
         if (block.rows.empty()) return;
         stages_[block.stage].insert_or_assign(rank, std::move(block));
+    }
+
+    /// What runs before have measured of a rank's program, on this board or on others: costs are
+    /// taken against those at the baseline, which this rank has measured in `live`.
+    void add_stored(std::uint32_t rank, std::vector<RankBlock> stored, const RankBlock& live) {
+        Means before;
+        for (const RankBlock& block : stored)
+            for (const ProfileRow& row : block.rows)
+                if (block.stage % 2 == 1) before[row.key].add(row.cost);
+        std::map<KernelKey, Cost> now;
+        for (const ProfileRow& row : live.rows) now[row.key] = row.cost;
+        for (RankBlock& block : stored) {
+            block.stage += behind_all_stages;
+            block.iteration = live.iteration;
+            std::erase_if(block.rows, [&](const ProfileRow& row) {
+                return !before.contains(row.key) || !now.contains(row.key);
+            });
+            double was = 0;
+            double is = 0;
+            for (ProfileRow& row : block.rows) {
+                const double energy = now[row.key].energy.count / before[row.key].energy;
+                was += row.count * row.cost.energy.count;
+                row.cost.time *= now[row.key].time.count() / before[row.key].time;
+                row.cost.energy = row.cost.energy * energy;
+                row.energy_sd = row.energy_sd * energy;
+                is += row.count * row.cost.energy.count;
+            }
+            for (ProfileRow& row : block.rows) {
+                row.block.energy = row.block.energy * (is / was);
+                row.block.energy_sd = row.block.energy_sd * (is / was);
+            }
+            add(rank, std::move(block));
+        }
     }
 
     /// All kernels of the job: those of one name that ranks do not share are numbered.
@@ -115,6 +171,7 @@ private:
         }
     };
     using Means = std::map<KernelKey, Mean>;
+    static constexpr std::uint64_t behind_all_stages = std::uint64_t{1} << 40U;
     /// By kernel and rank, the number of the ranks that share it: 0 for the first of a name.
     using Sharing = std::map<std::pair<KernelKey, std::uint32_t>, std::uint32_t>;
 

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/tune/block_meter.hpp>
+#include <kdvfs/detail/tune/in_background.hpp>
 #include <kdvfs/detail/tune/profile_store.hpp>
 #include <kdvfs/detail/tune/run_planner.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
@@ -212,6 +213,7 @@ private:
         LaunchSequence sequence;
         LaunchTrace trace;
     };
+    using Planning = InBackground<RunPlan>;
     static constexpr std::uint64_t metered_every = 16;
 
     // Scopes; `scopes_` is held.
@@ -281,7 +283,7 @@ private:
             obey(seen, team_->due(next));
         }
         if (schedule_.phase() == RunPhase::warm_up && schedule_.is_steady())
-            team_->is_ready(epoch_, program_hash());
+            team_->is_ready({epoch_, program_hash(), ProfileStore::name_of(program())});
     }
 
     /// What the other ranks do is not known any more: as found from now on.
@@ -374,6 +376,7 @@ private:
             const bool counts = decides ? sweep_->reported(block) : counted_.contains(block.stage);
             if (counts && rank == 0) counted_.insert(block.stage);
             if (!counts) continue;
+            if (block.stage % 2 == 1) begin_with_stored(rank, block);
             profiles_->add(rank, std::move(block));
             job_.reset();
         }
@@ -387,6 +390,7 @@ private:
             schedule_.exploring(progress_.lost, progress_.used);
             if (!step.done) return step;
             learned_ = {profiles_->of_rank(0), sweep_->sequence(), sweep_->recorded_iterations()};
+            write_stored();
         } catch (const std::exception& error) {
             const auto* const known = dynamic_cast<const Error*>(&error);
             schedule_.cannot_plan(known != nullptr ? known->text().vendor_words : error.what());
@@ -401,6 +405,7 @@ private:
         const std::size_t explorers = team_->choose_explorers();
         begin_sweep(explorers);
         profiles_.emplace(gpu_name(service_->info()), sweep_->design());
+        find_stored();
         counted_.clear();
         job_.reset();
         job_plans_.clear();  // of a program that was another
@@ -410,10 +415,59 @@ private:
         profiles_.reset();
     }
 
+    /// What this rank's store has of the job's programs, of each kind of ranks.
+    void find_stored() {
+        stored_kinds_.clear();
+        begun_with_stored_.clear();
+        stored_.clear();
+        if (sweeps_ > 1 || tuning_.store.empty()) return;
+        const ProfileStore store{tuning_.store, tuning_.site};
+        for (const std::uint32_t rank : team_->explorers()) {
+            const RankReady& runs = team_->program_of(rank);
+            const auto [at, is_new] = stored_kinds_.try_emplace(runs.program);
+            if (!is_new || !is_hash(runs.stored)) continue;
+            try {
+                at->second.file = store.file_of(runs.stored, program().kernels);
+            } catch (const std::exception&) {  // the disk is full, or it is another user's
+                continue;
+            }
+            if (const auto known = read_if_whole(at->second.file))
+                at->second.blocks = blocks_of(*known, StoreMerge::most_samples);
+            if (rank != 0) continue;
+            stored_ = at->second.file;
+            if (const auto before = read_experience(stored_)) take_over(*before);
+        }
+    }
+    /// @param block at the baseline
+    void begin_with_stored(std::uint32_t rank, const RankBlock& block) {
+        const auto known = stored_kinds_.find(team_->program_of(rank).program);
+        if (known == stored_kinds_.end() || !begun_with_stored_.insert(rank).second) return;
+        profiles_->add_stored(rank, known->second.blocks, block);
+    }
+    void write_stored() {
+        for (const std::uint32_t rank : team_->explorers()) {
+            const auto kind = stored_kinds_.find(team_->program_of(rank).program);
+            if (kind == stored_kinds_.end()) continue;
+            const std::filesystem::path file = std::exchange(kind->second.file, {});
+            if (file.empty()) continue;  // written
+            try {
+                kdvfs::detail::write_file_atomically(
+                    file,
+                    to_csv(merge_profiles({profiles_->of_rank(rank)}, StoreMerge::most_samples)));
+                if (rank != 0) continue;
+                if (!learned_.sequence.launches.empty())
+                    write_launches(sequence_path(file), learned_.sequence);
+                if (!learned_.trace.iterations.empty())
+                    write_trace(trace_path(file), learned_.trace);
+            } catch (const Error&) {  // the disk is full: done without
+            }
+        }
+    }
+
     /// A plan for the ranks of which one speaks for all.
     struct JobPlan {
         std::vector<std::uint32_t> ranks;
-        std::unique_ptr<RunPlanning> planning;
+        std::unique_ptr<Planning> planning;
     };
     /// Ranks that share all kernels have one plan, as far as others wait for them alike: who is
     /// early may be slower by what the others are late.
@@ -439,6 +493,7 @@ private:
             team_->announce(RankPlan{number, std::move(each.ranks), plan.json});
         }
         if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
+        note_experience();
         schedule_.planned(saving / ranks);
     }
     void begin_job_plans() {
@@ -464,8 +519,8 @@ private:
             speakers.push_back(rank);
             const double bound =
                 (1 + schedule_.plan_bound()) * (1 + std::max(step_of(rank), 0.0)) - 1;
-            job_plans_.push_back({std::move(like), std::make_unique<RunPlanning>(
-                                                       request(profiles_->of_rank(rank), bound))});
+            job_plans_.push_back(
+                {std::move(like), begin_planning(request(profiles_->of_rank(rank), bound))});
         }
     }
 
@@ -546,7 +601,7 @@ private:
                 options.file.clear();
                 known = read_if_whole(stored_);
             }
-        } else {
+        } else if (!team_) {
             stored_.clear();
         }
         if (!sweep)
@@ -620,12 +675,15 @@ private:
         return request;
     }
 
+    static std::unique_ptr<Planning> begin_planning(RunPlanRequest request) {
+        return std::make_unique<Planning>(
+            [request = std::move(request)] { return plan_run(request); });
+    }
     void plan() {
         if (!planning_) {
             if (schedule_.one_clock())  // a plan before it took longer than it promised
                 longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
-            planning_ =
-                std::make_unique<RunPlanning>(request(learned_.profile, schedule_.plan_bound()));
+            planning_ = begin_planning(request(learned_.profile, schedule_.plan_bound()));
         }
         if (!planning_->is_ready()) return;
         const RunPlan plan = planning_->take();
@@ -638,9 +696,12 @@ private:
         }
         promised_pct_ = plan.slowdown_pct;
         switch_latency_ = plan.latency;
+        note_experience();
+        schedule_.planned(plan.saving_pct);
+    }
+    void note_experience() const {
         if (!stored_.empty())
             write_experience(stored_, {switch_latency_, longer_by_, schedule_.stretch()});
-        schedule_.planned(plan.saving_pct);
     }
     void follow(const PlannedSequence& sequence) {
         kdvfs::detail::FollowedPlan* const plan = &service_->follow(sequence);
@@ -669,7 +730,7 @@ private:
     RunSchedule schedule_;
     SweepProgress progress_;
     Learned learned_{Profile{gpu_name(service_->info())}, {}, {}};
-    std::unique_ptr<RunPlanning> planning_;
+    std::unique_ptr<Planning> planning_;
     BlockMeter blocks_;
     CountedBlock block_;  ///< under way; number 0: none
     TimePoint began_{};   ///< the iteration under way
@@ -696,6 +757,13 @@ private:
     std::optional<Profile> job_;       ///< all of them as one; nothing: to be made
     std::set<std::uint64_t> counted_;  ///< stages at the baseline that belong into profiles
     std::vector<JobPlan> job_plans_;
+    /// What a store has of a kind of ranks, and where it is to be written.
+    struct StoredKind {
+        std::filesystem::path file;
+        std::vector<RankBlock> blocks;
+    };
+    std::map<std::string, StoredKind> stored_kinds_;  ///< by `RankReady::program`
+    std::set<std::uint32_t> begun_with_stored_;       ///< ranks
 
     mutable std::mutex scopes_;
     std::vector<std::optional<Known>> kinds_;  ///< by number

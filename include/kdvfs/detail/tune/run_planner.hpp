@@ -14,14 +14,9 @@
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 
-#include <pthread.h>
-#include <signal.h>
-
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <exception>
-#include <future>
 #include <limits>
 #include <map>
 #include <optional>
@@ -135,29 +130,5 @@ inline RunPlan plan_run(const RunPlanRequest& request) {
         return {.none = error.what()};
     }
 }
-
-/// A plan in the making, on a thread of its own that takes no signals. The destructor waits for it.
-class RunPlanning {
-public:
-    explicit RunPlanning(RunPlanRequest request) {
-        sigset_t all;
-        sigset_t before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        plan_ = std::async(std::launch::async | std::launch::deferred,
-                           [request = std::move(request)] { return plan_run(request); });
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    }
-
-    /// Whether `take` would not wait long. A plan that no thread could be had for is made by it.
-    [[nodiscard]] bool is_ready() const {
-        return plan_.wait_for(std::chrono::seconds{0}) != std::future_status::timeout;
-    }
-    /// Waits for the plan. Once.
-    [[nodiscard]] RunPlan take() { return plan_.get(); }
-
-private:
-    std::future<RunPlan> plan_;
-};
 
 }  // namespace kdvfs::inline v0_3::tune::detail

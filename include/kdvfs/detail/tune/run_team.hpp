@@ -55,10 +55,9 @@ public:
     }
 
     /// This rank has been steady. Once an epoch.
-    void is_ready(std::uint32_t epoch, const std::string& program) {
-        if (said_ready_ == epoch) return;
-        said_ready_ = epoch;
-        const RankReady ready{epoch, program};
+    void is_ready(const RankReady& ready) {
+        if (said_ready_ == ready.epoch) return;
+        said_ready_ = ready.epoch;
         if (leads())
             ready_[0] = ready;
         else
@@ -118,6 +117,8 @@ public:
         return explorers_.size();
     }
     [[nodiscard]] const std::vector<std::uint32_t>& explorers() const { return explorers_; }
+    /// What a rank runs. @pre `all_ready`
+    [[nodiscard]] const RankReady& program_of(std::uint32_t rank) const { return *ready_[rank]; }
 
     /// Ranks that follow one plan: as an explorer does, or would.
     [[nodiscard]] std::vector<std::uint32_t> ranks_like(std::uint32_t explorer) const {
