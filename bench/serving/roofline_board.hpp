@@ -23,6 +23,7 @@ struct RooflineBoard {
     double per_sequence = 371e-6;      ///< core work of one token of a decode, GHz x s
     double per_prompt_token = 301e-6;  ///< core work of one prompt token, GHz x s
     double attention_tokens = 60'000;  ///< prompt tokens that double that work
+    bool attends = false;              ///< whether those count that earlier steps have read
     double weight_bytes = 15.2e9;      ///< read once in every step
     double bytes_per_token = 57e3;     ///< of the keys and values of one token of context
     double bytes_per_second = 691e9;   ///< that the memory really gives
@@ -58,8 +59,10 @@ struct RooflineBoard {
             return part(per_sequence * sequences,
                         weight_bytes + sequences * context * bytes_per_token, ghz);
         };
+        // A chunk's tokens attend to half of the chunk in the mean, and to all before it.
         const auto prefill = [&](double tokens) {
-            return part(per_prompt_token * tokens * (1 + tokens / attention_tokens), weight_bytes,
+            const double attended = tokens + (attends ? 2.0 * shape.prompt_context : 0);
+            return part(per_prompt_token * tokens * (1 + attended / attention_tokens), weight_bytes,
                         ghz);
         };
         switch (phase_of(shape)) {
@@ -108,7 +111,10 @@ inline std::vector<StepRow> sample_steps(const RooflineBoard& board,
         rows.push_back(
             {Phase::idle, 0, 0, clock, {Seconds{1}, board.idle_power(clock) * Seconds{1}}});
         for (const std::uint32_t tokens : grid.prompt_tokens)
-            rows.push_back({Phase::prefill, 1, tokens, clock, *board.cost({tokens, 0, 0}, clock)});
+            for (const std::uint32_t context : {0U, 2048U, 8192U, 16384U})
+                if (context == 0 || board.attends)
+                    rows.push_back({Phase::prefill, 1, tokens, clock,
+                                    *board.cost({tokens, 0, 0, context}, clock), context});
         for (const std::uint32_t sequences : grid.sequences)
             for (const std::uint32_t context : grid.context_tokens)
                 rows.push_back({Phase::decode, sequences, context, clock,

@@ -17,7 +17,8 @@
 
 namespace kdvfs::inline v0_3::serve {
 
-/// What tells the truth about a simulated board: a StepTable or a RooflineBoard.
+/// What tells the truth about a simulated board: a StepTable or a RooflineBoard. Where a cost may
+/// be asked for with the time, and latencies too, steps and switches take those (NoisyBoard).
 template <class T>
 concept StepCosts = requires(const T& costs, StepShape shape, Megahertz clock) {
     { costs.clocks().back() } -> std::convertible_to<Megahertz>;
@@ -44,7 +45,11 @@ public:
         if (clock == asked_) return;
         asked_ = clock;
         ++switches_;
-        pending_.push_back({now_ + latency_, clock});
+        Seconds latency = latency_;
+        if constexpr (requires { costs_.latency(latency_); }) latency = costs_.latency(latency_);
+        // Switches take effect in order.
+        const Seconds before = pending_.empty() ? now_ : pending_.back().from;
+        pending_.push_back({std::max(now_ + latency, before), clock});
     }
 
     /// Idles until then; does nothing where that is past.
@@ -86,7 +91,13 @@ private:
     }
 
     [[nodiscard]] Cost cost_of(StepShape shape) const {
-        if (const auto cost = costs_.cost(shape, clock_)) return *cost;
+        const auto cost = [&] {
+            if constexpr (requires { costs_.cost(shape, clock_, now_); })
+                return costs_.cost(shape, clock_, now_);
+            else
+                return costs_.cost(shape, clock_);
+        }();
+        if (cost) return *cost;
         throw Error{Errc::invalid_input,
                     {"simulate a step",
                      std::to_string(shape.prompt_tokens) + " prompt tokens, " +

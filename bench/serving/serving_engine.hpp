@@ -19,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -123,11 +124,12 @@ template <StepCosts Costs>
 Seconds allowed_first_token(const Costs& costs, const Request& request, const EngineLimits& limits,
                             const LatencyTargets& targets) {
     Seconds alone{0};
+    std::uint32_t left = request.prompt_tokens;
     const auto add = [&](std::uint32_t tokens) {
-        const auto cost = costs.cost({tokens, 0, 0}, costs.clocks().back());
+        const auto cost =
+            costs.cost({tokens, 0, 0, request.prompt_tokens - left}, costs.clocks().back());
         if (cost) alone += cost->time;
     };
-    std::uint32_t left = request.prompt_tokens;
     for (; left > limits.chunk_tokens; left -= limits.chunk_tokens) add(limits.chunk_tokens);
     add(left);
     return std::max(targets.first_token, alone * targets.first_token_factor);
@@ -217,18 +219,21 @@ private:
         return std::uint64_t{request.prompt_tokens} + request.answer_tokens;
     }
 
-    /// How many prompt tokens the next step reads.
-    [[nodiscard]] std::uint32_t next_chunk() const {
+    /// The prompt tokens that the next step reads, with the mean that was read of them before.
+    [[nodiscard]] StepShape next_chunk() const {
         std::uint32_t chunk = 0;
+        double read_before = 0;
         std::size_t places = limits_.max_sequences - sequences_.size();
         std::uint64_t cache = cache_used_;
         for (const Waiting& prompt : waiting_) {
             cache += cached(prompt.request);
             if (places == 0 || chunk == limits_.chunk_tokens || cache > limits_.cache_tokens) break;
-            chunk += std::min(prompt.tokens_left, limits_.chunk_tokens - chunk);
+            const std::uint32_t part = std::min(prompt.tokens_left, limits_.chunk_tokens - chunk);
+            chunk += part;
+            read_before += double{1} * part * (prompt.request.prompt_tokens - prompt.tokens_left);
             --places;
         }
-        return chunk;
+        return {chunk, 0, 0, static_cast<std::uint32_t>(read_before / std::max(chunk, 1U))};
     }
 
     [[nodiscard]] Seconds slack(StepShape shape) const {
@@ -237,15 +242,16 @@ private:
             return Seconds{std::numeric_limits<double>::infinity()};
         FirstTokenSlack slack{*plan, shape.sequences, shape.context_tokens};
         for (const Waiting& prompt : waiting_)
-            slack.prompt(prompt.tokens_left, prompt.due - board_.now());
+            slack.prompt(prompt.tokens_left, prompt.due - board_.now(),
+                         prompt.request.prompt_tokens - prompt.tokens_left);
         return slack.value();
     }
 
     void step() {
         const auto running = static_cast<std::uint32_t>(sequences_.size());
-        const StepShape shape{
-            next_chunk(), running,
-            running == 0 ? 0 : static_cast<std::uint32_t>(context_sum_ / running)};
+        StepShape shape = next_chunk();
+        shape.sequences = running;
+        if (running > 0) shape.context_tokens = static_cast<std::uint32_t>(context_sum_ / running);
         board_.ask(policy_.for_step(board_.now(), shape, slack(shape)));
         const Seconds took = board_.run(shape);
         policy_.observe(shape, board_.now() - took, board_.now(), board_.energy());
@@ -332,12 +338,15 @@ struct ClusterOptions {
 
 /// Serves a trace in virtual time: one engine a board, each with its own policy, until the last
 /// answer has ended on all boards. `load`, if there is one, is told the steps of all boards.
+/// @param costs_of of a board, by its number
 /// @throws Error (invalid_input) without boards, or for steps of unknown cost
-template <StepCosts Costs>
-ServingCounts serve_trace(const Costs& costs, std::span<const Request> requests,
-                          const ClusterOptions& options,
-                          const std::function<std::unique_ptr<ClockPolicy>()>& make_policy,
-                          StepLoad* load = nullptr) {
+template <class CostsOf>
+requires StepCosts<std::remove_cvref_t<std::invoke_result_t<CostsOf, std::size_t>>> ServingCounts
+serve_trace(const CostsOf& costs_of, std::span<const Request> requests,
+            const ClusterOptions& options,
+            const std::function<std::unique_ptr<ClockPolicy>()>& make_policy,
+            StepLoad* load = nullptr) {
+    using Costs = std::remove_cvref_t<std::invoke_result_t<CostsOf, std::size_t>>;
     if (options.boards == 0)
         throw Error{Errc::invalid_input, {"serve a trace", "0 boards", "", "give at least one"}};
     std::vector<std::unique_ptr<ClockPolicy>> policies;
@@ -346,7 +355,7 @@ ServingCounts serve_trace(const Costs& costs, std::span<const Request> requests,
     for (std::size_t b = 0; b < options.boards && load; ++b) loads.emplace_back(load->buckets());
     for (std::size_t b = 0; b < options.boards; ++b) {
         policies.push_back(make_policy());
-        engines.emplace_back(costs, *policies.back(), options.limits, options.targets,
+        engines.emplace_back(costs_of(b), *policies.back(), options.limits, options.targets,
                              options.switch_latency, load ? &loads[b] : nullptr);
     }
     for (const Request& request : requests) {
@@ -368,6 +377,14 @@ ServingCounts serve_trace(const Costs& costs, std::span<const Request> requests,
     if (load != nullptr)
         for (const StepLoad& part : loads) load->add(part);
     return total;
+}
+template <StepCosts Costs>
+ServingCounts serve_trace(const Costs& costs, std::span<const Request> requests,
+                          const ClusterOptions& options,
+                          const std::function<std::unique_ptr<ClockPolicy>()>& make_policy,
+                          StepLoad* load = nullptr) {
+    return serve_trace([&](std::size_t) -> const Costs& { return costs; }, requests, options,
+                       make_policy, load);
 }
 
 }  // namespace kdvfs::inline v0_3::serve

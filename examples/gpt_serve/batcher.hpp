@@ -71,6 +71,7 @@ public:
     [[nodiscard]] const StepTokens& next() {
         step_ = {};
         prompt_tokens_ = 0;
+        read_before_ = 0;
         rows_of_.clear();
         for (std::size_t i = 0; i < running_.size(); ++i) {
             Sequence& sequence = running_[i];
@@ -95,8 +96,10 @@ public:
         std::uint64_t context = 0;
         for (std::size_t i = 0; i < decoded_; ++i)
             context += static_cast<std::uint64_t>(step_.positions[i]) + 1;
-        return {static_cast<std::uint32_t>(prompt_tokens_), decoded_,
-                decoded_ == 0 ? 0 : static_cast<std::uint32_t>(context / decoded_)};
+        return {
+            static_cast<std::uint32_t>(prompt_tokens_), decoded_,
+            decoded_ == 0 ? 0 : static_cast<std::uint32_t>(context / decoded_),
+            prompt_tokens_ == 0 ? 0 : static_cast<std::uint32_t>(read_before_ / prompt_tokens_)};
     }
 
     /// The step has given these bytes.
@@ -136,7 +139,9 @@ private:
     void read_prompt(std::size_t index) {
         Sequence& sequence = running_[index];
         if (sequence.read == sequence.size()) return;
+        const std::int64_t read = sequence.read;
         for (; sequence.read < sequence.size() && prompt_tokens_ < chunk_; ++prompt_tokens_) {
+            read_before_ += read;
             step_.add(sequence.done.request.prompt[static_cast<std::size_t>(sequence.read)],
                       sequence.slot, sequence.read, sequence.seed());
             ++sequence.read;
@@ -152,6 +157,7 @@ private:
     StepTokens step_;
     std::vector<std::size_t> rows_of_;  ///< the sequence that each sampled byte goes to
     int prompt_tokens_ = 0;
+    std::int64_t read_before_ = 0;  ///< in earlier steps, summed over these tokens
     std::uint32_t decoded_ = 0;
 };
 

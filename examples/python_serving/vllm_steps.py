@@ -21,12 +21,12 @@ from typing import Any, Callable, Optional, Tuple
 import kdvfs
 
 
-def shape_of(scheduled: Any) -> Tuple[int, int, int]:
-    """Prompt tokens, sequences that get a token, and their mean context, of a scheduler's output."""
+def shape_of(scheduled: Any) -> Tuple[int, int, int, int]:
+    """Prompt tokens, sequences that get a token, their mean context, and what was read before the prompt tokens."""
     counts = scheduled.num_scheduled_tokens
     cached = scheduled.scheduled_cached_reqs
     outputs = getattr(cached, "num_output_tokens", None)  # younger versions have it
-    decoding, context = 0, 0
+    decoding, context, before = 0, 0, 0
     prompt_tokens = sum(counts.values())
     for index, (request, computed) in enumerate(zip(cached.req_ids, cached.num_computed_tokens)):
         answers = counts[request] == 1 if outputs is None else outputs[index] > 0
@@ -34,7 +34,12 @@ def shape_of(scheduled: Any) -> Tuple[int, int, int]:
             decoding += 1
             context += computed
             prompt_tokens -= counts[request]  # with the tokens that it speculates on
-    return prompt_tokens, decoding, round(context / decoding) if decoding else 0
+        else:
+            before += counts[request] * computed
+    for new in getattr(scheduled, "scheduled_new_reqs", ()):  # their prefix may be in the cache
+        before += counts[new.req_id] * new.num_computed_tokens
+    mean = round(context / decoding) if decoding else 0
+    return prompt_tokens, decoding, mean, round(before / prompt_tokens) if prompt_tokens else 0
 
 
 class StepHook:
@@ -43,7 +48,7 @@ class StepHook:
     def __init__(self, gpu: kdvfs.Gpu, table: Optional[str], plan_after: int = 2000) -> None:
         self._gpu, self._table, self._plan_after = gpu, table, plan_after
         self._steps = kdvfs.Steps(gpu)
-        self._last: Optional[Tuple[Tuple[int, int, int], float]] = None
+        self._last: Optional[Tuple[Tuple[int, int, int, int], float]] = None
         self._seen = 0
 
     def step(self, scheduled: Any, run: Callable[[], Any]) -> Any:
@@ -54,15 +59,16 @@ class StepHook:
             return run()
         self._observe(shape)
         self._gpu.next_iteration()
-        with self._steps.step(*shape):
+        with self._steps.step(*shape[:3], prompt_context=shape[3]):
             return run()
 
-    def _observe(self, shape: Tuple[int, int, int]) -> None:
+    def _observe(self, shape: Tuple[int, int, int, int]) -> None:
         """The engine waits for the tokens of a step: it takes until the next begins."""
         now = time.monotonic()
         if self._table is not None and self._seen < self._plan_after:
             if self._last is not None and 0 < now - self._last[1] < 1:
-                self._steps.observe(*self._last[0], now - self._last[1])
+                last, began = self._last
+                self._steps.observe(*last[:3], now - began, last[3])
             self._seen += 1
             if self._seen == self._plan_after:
                 self._steps.plan(self._table)

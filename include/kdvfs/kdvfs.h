@@ -163,6 +163,9 @@ kdvfs_status kdvfs_steps_begin(kdvfs_gpu* gpu, kdvfs_steps** steps);
    default clocks. context_tokens: mean length of the sequences so far. */
 kdvfs_status kdvfs_steps_observe(kdvfs_steps* steps, uint32_t prompt_tokens, uint32_t sequences,
                                  uint32_t context_tokens, double seconds);
+/* Of the prompt tokens of steps that are recorded or begun from now on: the mean number of tokens of
+   their prompt that earlier steps read, or a cache held; 0 at first. */
+kdvfs_status kdvfs_steps_prompt_context(kdvfs_steps* steps, uint32_t tokens);
 /* Plans the clock of each step from a step table (CSV) and the recorded load; steps follow the plan
    from now on. policy: "one_clock", "no_harm", "two_clocks" or "by_step"; gap_s: longest time
    between two tokens of a sequence; chunk_tokens: most prompt tokens of one step. */

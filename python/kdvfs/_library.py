@@ -240,6 +240,7 @@ def _load() -> ctypes.CDLL:
         {
             "kdvfs_steps_begin": [pointer, to_pointer],
             "kdvfs_steps_observe": [pointer, u32, u32, u32, number],
+            "kdvfs_steps_prompt_context": [pointer, u32],
             "kdvfs_steps_plan": [pointer, text, text, number, number, u32],
             "kdvfs_steps_late_first_tokens": [pointer, number],
             "kdvfs_steps_prove": [pointer, number],

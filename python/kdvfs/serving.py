@@ -73,6 +73,7 @@ class Steps:
         self._handle = ctypes.c_void_p()
         expect_ok(_c.kdvfs_steps_begin(gpu._handle, ctypes.byref(self._handle)))
         self._scope = StepScope()
+        self._prompt_context = 0
 
     def step(
         self,
@@ -81,10 +82,12 @@ class Steps:
         context_tokens: int = 0,
         slack: float = math.inf,
         stream: Optional[int] = None,
+        prompt_context: int = 0,
     ) -> StepScope:
         """A step that reads `prompt_tokens` and gives each of `sequences` one token.
 
-        `context_tokens` is the mean length of the sequences so far; `slack` says by how many seconds the
+        `context_tokens` is the mean length of the sequences so far, `prompt_context` the mean number of
+        tokens of their prompt that were read or cached before these prompt tokens; `slack` says by how many seconds the
         step's tightest first token may come later than at the top clock, infinity where none is due.
         """
         scope = self._scope
@@ -92,13 +95,25 @@ class Steps:
             raise Error(1, "cannot begin a step: the step before has not ended; leave it first")
         if prompt_tokens < 0 or sequences < 0 or context_tokens < 0:
             raise _no_shape((prompt_tokens, sequences, context_tokens))
+        if prompt_context != self._prompt_context:
+            self._read_before(prompt_context)
         if stream is None:
             stream = current_stream()
         scope._arguments = (self._handle, stream, prompt_tokens, sequences, context_tokens, slack)
         return scope
 
-    def observe(self, prompt_tokens: int, sequences: int, context_tokens: int, seconds: float) -> None:
+    def _read_before(self, tokens: int) -> None:
+        if tokens < 0:
+            raise Error(1, f"cannot use a prompt_context of {tokens}: it is negative; give a number of tokens")
+        expect_ok(_c.kdvfs_steps_prompt_context(self._handle, tokens))
+        self._prompt_context = tokens
+
+    def observe(
+        self, prompt_tokens: int, sequences: int, context_tokens: int, seconds: float, prompt_context: int = 0
+    ) -> None:
         """Records how long a step took, for `plan`: some minutes of ordinary load at default clocks."""
+        if prompt_context != self._prompt_context:
+            self._read_before(prompt_context)
         expect_ok(
             _c.kdvfs_steps_observe(self._handle, prompt_tokens, sequences, context_tokens, seconds)
         )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Steps of an engine, power limits and batch sizes through Python and C, on simulated GPUs."""
 
+import csv
+import io
 import math
 import os
 import sys
@@ -58,6 +60,28 @@ class StepsOfAnEngine(unittest.TestCase):
                     if row["kernel"] == "decode"
                 ]
                 self.assertIn(clocks[len(clocks) // 2], asked, (rows.keys(), report))
+
+    def test_what_was_read_of_prompts_before_is_part_of_a_steps_shape(self):
+        with tempfile.TemporaryDirectory() as folder, kdvfs.open_simulated("h100") as gpu, kdvfs.Steps(gpu) as steps:
+            path = os.path.join(folder, "steps.csv")
+            with open(path, "w") as file:
+                print("phase,batch,context,core_mhz,time_s,energy_j,prompt_context", file=file)
+                for clock, joules in ((gpu.core_clocks()[0], 5), (gpu.core_clocks()[-1], 10)):
+                    for tokens in (1, 512):
+                        for before, took in ((0, 0.05), (2048, 0.07)):
+                            print(f"prefill,1,{tokens},{clock},{took},{joules},{before}", file=file)
+            for _ in range(100):
+                steps.observe(512, 0, 0, 0.06, prompt_context=1000)
+            steps.plan(path, policy="by_step")
+            for before, launches in ((0, 3), (1000, 4), (5000, 5)):  # the last lies beyond the table
+                for _ in range(launches):
+                    with steps.step(512, prompt_context=before):
+                        gpu.launch(memory_bytes=6e10)
+            gpu.synchronize()
+            (phase,) = steps.report()["phases"]
+            self.assertEqual((phase["steps"], phase["urgent_steps"]), (12, 5))
+            with self.assertRaisesRegex(kdvfs.Error, "it is negative"):
+                steps.step(512, prompt_context=-1)
 
     def prove(self, gpu, steps, launch):
         for _ in range(100):
@@ -195,6 +219,9 @@ class EnergyOfRequests(unittest.TestCase):
             requests.finish(decoding)
             requests.finish(prompt)
             self.assertEqual([done.id for done in reported], ["chat, 17", "new"])
+            lines = io.StringIO()
+            csv.writer(lines).writerows([kdvfs.RequestEnergy._fields, *reported])
+            self.assertRegex(lines.getvalue(), r'^id,.*\r\n"chat, 17",')
             for done, share in zip(reported, shares):
                 self.assertAlmostEqual(done.joules, 1.1 * share, places=6)
                 self.assertLess(done.low_joules, done.joules)

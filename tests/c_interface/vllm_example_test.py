@@ -31,20 +31,20 @@ def scheduled(new=(), cached=(), speculated=0):
 
 class Shapes(unittest.TestCase):
     def test_prompts_and_answers_are_told_apart(self):
-        self.assertEqual(vllm_steps.shape_of(scheduled(new=[512, 100])), (612, 0, 0))
-        self.assertEqual(vllm_steps.shape_of(scheduled(cached=[(300, 5, 1), (500, 9, 1)])), (0, 2, 400))
+        self.assertEqual(vllm_steps.shape_of(scheduled(new=[512, 100])), (612, 0, 0, 0))
+        self.assertEqual(vllm_steps.shape_of(scheduled(cached=[(300, 5, 1), (500, 9, 1)])), (0, 2, 400, 0))
         mixed = scheduled(new=[64], cached=[(1024, 0, 512), (300, 5, 1)])  # the first is still in its prompt
-        self.assertEqual(vllm_steps.shape_of(mixed), (576, 1, 300))
+        self.assertEqual(vllm_steps.shape_of(mixed), (576, 1, 300, round(512 * 1024 / 576)))
         last = scheduled(cached=[(1024, 0, 1)])  # one token of the prompt is left
-        self.assertEqual(vllm_steps.shape_of(last), (1, 0, 0))
+        self.assertEqual(vllm_steps.shape_of(last), (1, 0, 0, 1024))
 
     def test_tokens_that_are_speculated_on_belong_to_answers(self):
-        self.assertEqual(vllm_steps.shape_of(scheduled(cached=[(300, 5, 1)], speculated=3)), (0, 1, 300))
+        self.assertEqual(vllm_steps.shape_of(scheduled(cached=[(300, 5, 1)], speculated=3)), (0, 1, 300, 0))
 
     def test_an_older_scheduler_says_less(self):
         older = scheduled(new=[64], cached=[(300, 5, 1), (1024, 0, 512)])
         del older.scheduled_cached_reqs.num_output_tokens
-        self.assertEqual(vllm_steps.shape_of(older), (576, 1, 300))
+        self.assertEqual(vllm_steps.shape_of(older), (576, 1, 300, 910))
 
 
 class Runner(unittest.TestCase):

@@ -50,6 +50,7 @@ namespace serving {
 struct Prompt {
     std::uint32_t tokens_left;
     kdvfs::Seconds time_left;
+    std::uint32_t tokens_read;
 };
 
 struct Engine {
@@ -59,7 +60,7 @@ struct Engine {
 };
 
 void loop(Engine& engine, void* stream, std::uint32_t prompt_tokens, std::uint32_t sequences,
-          std::uint32_t mean_context) {
+          std::uint32_t mean_context, std::uint32_t prompt_context) {
     // block: docs/serving.md 1
 }
 

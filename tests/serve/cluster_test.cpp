@@ -6,8 +6,8 @@
 #include <bench/serving/roofline_board.hpp>
 #include <bench/serving/serving_engine.hpp>
 #include <bench/serving/synthetic_requests.hpp>
-#include <kdvfs/serve/step_proof.hpp>
 #include <kdvfs/serve/step_sweep.hpp>
+#include <tests/serve/served_hour.hpp>
 
 #include <gtest/gtest.h>
 
@@ -133,90 +133,6 @@ TEST(SyntheticConversations, HaveTheStatisticsTheyAreMadeFrom) {
     EXPECT_NEAR(answers / count, 211.1, 0.05 * 211.1);
 }
 
-/// What the rules of this simulation give for one cluster and one trace.
-class ServedHour {
-public:
-    ServedHour(std::vector<Request> requests, std::size_t boards) : requests_{std::move(requests)} {
-        options_.boards = boards;
-        std::vector<Request> beginning;
-        for (const Request& request : requests_)
-            if (request.arrival < Seconds{600}) beginning.push_back(request);
-        serve_trace(board_, beginning, options_, fixed({2520}), &load_);
-        base_ = serve_trace(board_, requests_, options_, fixed({2520}));
-    }
-
-    ServingCounts with_plan(StepPolicy policy, Seconds latency) {
-        return with_plan(policy, latency, table_, load_);
-    }
-    ServingCounts with_plan(StepPolicy policy, Seconds latency, const StepTable& table,
-                            const StepLoad& load) {
-        StepTargets targets;
-        targets.policy = policy;
-        targets.switch_latency = options_.switch_latency = latency;
-        plan_.emplace(make_step_plan(table, load, targets));
-        return serve_trace(board_, requests_, options_,
-                           [&] { return std::make_unique<PlannedClocks>(*plan_); });
-    }
-    /// By the plan alone, which knows nothing of prompts that are still to come.
-    ServingCounts without_limit(StepPolicy policy) {
-        struct PlanAlone final : ClockPolicy {
-            explicit PlanAlone(const StepPlan& plan) : plan_{plan} {}
-            Megahertz for_step(Seconds, StepShape shape, Seconds slack) override {
-                return plan_.decide(shape, slack).clock;
-            }
-            Megahertz when_idle(Seconds) override { return plan_.idle_clock(); }
-            [[nodiscard]] const StepPlan* slack_plan() const override { return &plan_; }
-            const StepPlan& plan_;
-        };
-        with_plan(policy, Seconds{0.006});
-        return serve_trace(board_, requests_, options_,
-                           [&] { return std::make_unique<PlanAlone>(*plan_); });
-    }
-    ServingCounts with_fixed(Megahertz clock) {
-        return serve_trace(board_, requests_, options_, fixed(clock));
-    }
-    ServingCounts with_loop() {
-        return serve_trace(board_, requests_, options_,
-                           [&] { return std::make_unique<EpochLoop>(table_, Seconds{0.1}, 512); });
-    }
-    /// Serves the first half hour while it sweeps, each board for itself.
-    ServingCounts sweep(const StepSweepOptions& options, std::deque<StepSweep>& sweeps) {
-        options_.switch_latency = options.switch_latency;
-        return serve_trace(board_, half(), options_, [&] {
-            sweeps.emplace_back(options);
-            return std::make_unique<SweepingClocks>(sweeps.back());
-        });
-    }
-    ServingCounts half_at_the_top() { return serve_trace(board_, half(), options_, fixed({2520})); }
-    /// Percent of energy against the top clock.
-    [[nodiscard]] double saved(const ServingCounts& counts) const {
-        return 100 * (1 - counts.energy / base_.energy);
-    }
-    [[nodiscard]] double lost(const ServingCounts& counts) const {
-        return base_.first_tokens_pct() - counts.first_tokens_pct();
-    }
-    [[nodiscard]] const ServingCounts& base() const { return base_; }
-    [[nodiscard]] const StepPlan& plan() const { return *plan_; }
-
-private:
-    [[nodiscard]] std::vector<Request> half() const {
-        const auto end = std::find_if(requests_.begin(), requests_.end(),
-                                      [](const Request& r) { return r.arrival >= Seconds{1800}; });
-        return {requests_.begin(), end};
-    }
-    static std::function<std::unique_ptr<ClockPolicy>()> fixed(Megahertz clock) {
-        return [clock] { return std::make_unique<FixedClock>(clock); };
-    }
-
-    std::vector<Request> requests_;
-    RooflineBoard board_;
-    StepTable table_{sample_steps(board_)};
-    ClusterOptions options_;
-    StepLoad load_{StepBuckets{}};
-    ServingCounts base_;
-    std::optional<StepPlan> plan_;
-};
-
 /// What the house promises of serving, as it was found.
 void print_figures(const std::string& name, const ServedHour& hour, const ServingCounts& counts) {
     char text[160];
@@ -315,241 +231,6 @@ TEST(Serving, TheSweepInTheEngineFindsTheSaving) {
     }
 }
 
-/// A board whose steps jitter and stall for 20 ms now and then, and whose power varies.
-struct NoisyBoard {
-    RooflineBoard board{};
-    double jitter = 0.05;
-    double stalls = 0.002;
-    double power = 0.05;
-    mutable std::mt19937_64 random{5};
-
-    [[nodiscard]] const std::vector<Megahertz>& clocks() const { return board.clocks(); }
-    [[nodiscard]] Watts idle_power(Megahertz clock) const { return board.idle_power(clock); }
-    [[nodiscard]] std::optional<Cost> cost(StepShape step, Megahertz clock) const {
-        const auto exact = board.cost(step, clock);
-        if (!exact || phase_of(step) == Phase::idle) return exact;
-        std::normal_distribution<double> normal;
-        const Watts watts = exact->energy / exact->time;
-        Seconds time = exact->time * std::exp(jitter * normal(random));
-        if (std::uniform_real_distribution<double>{}(random) < stalls) time += Seconds{0.02};
-        return Cost{time, watts * time * std::exp(power * normal(random))};
-    }
-};
-
-/// Sweeps with a counter that moves every 100 ms, is read `late`, and counts whole joules.
-class LateSweep final : public ClockPolicy {
-public:
-    LateSweep(StepSweep& sweep, Seconds late) : sweep_{sweep}, late_{late} {}
-    Megahertz for_step(Seconds now, StepShape step, Seconds) override {
-        return sweep_.clock_for(now, step);
-    }
-    Megahertz when_idle(Seconds now) override { return sweep_.clock_for(now, {}); }
-    void observe(StepShape step, Seconds begin, Seconds end, Joules energy) override {
-        if (phase_of(step) == Phase::idle)
-            sweep_.idled(end);
-        else
-            sweep_.ran(step, begin, end);
-        for (; next_ <= end; next_ += Seconds{0.1}) {
-            const double part = end > begin ? std::max((next_ - begin) / (end - begin), 0.0) : 1;
-            values_.push_back({next_, std::floor((before_ + (energy - before_) * part).count)});
-        }
-        before_ = energy;
-        for (; !values_.empty() && values_.front().first + late_ <= end; values_.pop_front())
-            sweep_.energy(values_.front().first + late_, Joules{values_.front().second});
-    }
-
-private:
-    StepSweep& sweep_;
-    Seconds late_;
-    Seconds next_{0};
-    Joules before_{0};
-    std::deque<std::pair<Seconds, double>> values_;
-};
-
-/// The plan of half an hour of noisy sweeping, by a late counter.
-StepPlan plan_of_noisy_sweep(const NoisyBoard& board, const std::vector<Request>& requests,
-                             std::size_t boards, Seconds late) {
-    StepSweepOptions options;
-    options.clocks = board.clocks();
-    std::deque<StepSweep> sweeps;
-    ClusterOptions cluster;
-    cluster.boards = boards;
-    serve_trace(board, requests, cluster, [&] {
-        sweeps.emplace_back(options);
-        return std::make_unique<LateSweep>(sweeps.back(), late);
-    });
-    StepSweep all = sweeps.front();
-    for (std::size_t b = 1; b < sweeps.size(); ++b) all.add(sweeps[b]);
-    return make_step_plan(StepTable{all.rows()}, all.load(), {StepPolicy::by_step});
-}
-
-/// The most that a policy saves where nothing is noisy and all is known, of those that keep first
-/// tokens and the gap.
-double best_exact_saving(ServedHour& hour) {
-    double best = 0;
-    const auto consider = [&](const ServingCounts& counts) {
-        if (hour.lost(counts) <= 0.1 && counts.gaps_pct() >= std::min(99.9, hour.base().gaps_pct()))
-            best = std::max(best, hour.saved(counts));
-    };
-    const RooflineBoard board;
-    for (const Megahertz clock : board.clocks()) consider(hour.with_fixed(clock));
-    for (const StepPolicy policy :
-         {StepPolicy::no_harm, StepPolicy::two_clocks, StepPolicy::by_step}) {
-        consider(hour.with_plan(policy, Seconds{0.006}));
-        consider(hour.without_limit(policy));
-    }
-    return best;
-}
-
-std::vector<Request> first_half_hour(const std::vector<Request>& requests) {
-    const auto end = std::find_if(requests.begin(), requests.end(),
-                                  [](const Request& r) { return r.arrival >= Seconds{1800}; });
-    return {requests.begin(), end};
-}
-
-struct NoisyRow {
-    double saved;  ///< %
-    double lost;   ///< points of first tokens
-    double gaps;   ///< %, kept
-    double share;  ///< of the best exact saving
-};
-
-/// An hour on noisy boards by the plan of a sweep on them.
-NoisyRow serve_noisily(const std::string& name, const std::vector<Request>& requests,
-                       std::size_t boards, Seconds late) {
-    ServedHour exact{requests, boards};
-    const double best = best_exact_saving(exact);
-    const NoisyBoard board;
-    const StepPlan plan = plan_of_noisy_sweep(board, first_half_hour(requests), boards, late);
-    ClusterOptions cluster;
-    cluster.boards = boards;
-    const ServingCounts top = serve_trace(
-        board, requests, cluster, [] { return std::make_unique<FixedClock>(Megahertz{2520}); });
-    const ServingCounts counts = serve_trace(board, requests, cluster,
-                                             [&] { return std::make_unique<PlannedClocks>(plan); });
-    const double saved = 100 * (1 - counts.energy / top.energy);
-    const NoisyRow row{saved, top.first_tokens_pct() - counts.first_tokens_pct(),
-                       counts.gaps_pct() - std::min(0.0, top.gaps_pct() - 99.9), saved / best};
-    char text[240];
-    std::snprintf(text, sizeof text,
-                  "%s, %zu boards, noisy, counter %.0f ms late: energy %+.2f %%, %.0f %% of the "
-                  "best exact policy's %.2f; first tokens %+.3f points (%.2f %% at the top), gaps "
-                  "kept %.3f %% (%.3f)\n",
-                  name.c_str(), boards, 1e3 * late.count(), -saved, 100 * row.share, best,
-                  -row.lost, top.first_tokens_pct(), counts.gaps_pct(), top.gaps_pct());
-    std::cout << text;
-    return row;
-}
-
-/// A policy that is proven against a fixed clock while it is followed, by a counter that counts
-/// whole joules and is late.
-class ProvenClocks final : public ClockPolicy {
-public:
-    ProvenClocks(std::unique_ptr<ClockPolicy> policy, StepProof& proof, Megahertz other)
-        : policy_{std::move(policy)}, proof_{proof}, other_{other} {}
-    Megahertz for_step(Seconds now, StepShape shape, Seconds slack) override {
-        const Megahertz clock = policy_->for_step(now, shape, slack);
-        return proof_.by_plan(now) ? clock : other_;
-    }
-    Megahertz when_idle(Seconds now) override {
-        const Megahertz clock = policy_->when_idle(now);
-        return proof_.by_plan(now) ? clock : other_;
-    }
-    void observe(StepShape, Seconds begin, Seconds end, Joules energy) override {
-        for (; next_ <= end; next_ += Seconds{0.1}) {
-            const double part = end > begin ? std::max((next_ - begin) / (end - begin), 0.0) : 1;
-            proof_.energy(next_ + Seconds{0.04},
-                          Joules{std::floor((before_ + (energy - before_) * part).count)});
-        }
-        before_ = energy;
-    }
-    [[nodiscard]] const StepPlan* slack_plan() const override { return policy_->slack_plan(); }
-
-private:
-    std::unique_ptr<ClockPolicy> policy_;
-    StepProof& proof_;
-    Megahertz other_;
-    Seconds next_{0};
-    Joules before_{0};
-};
-
-TEST(StepProof, FindsWhatAPlanSavesAndGivesUpOneThatCosts) {
-    const NoisyBoard board;
-    const ClusterOptions cluster;
-    const Megahertz top{2520};
-    const auto requests = synthetic_conversations(Seconds{3000}, 11);
-    const auto fixed = [](Megahertz clock) { return std::make_unique<FixedClock>(clock); };
-    StepLoad load{StepBuckets{}};
-    const Joules at_top = serve_trace(
-                              board, requests, cluster, [&] { return fixed(top); }, &load)
-                              .energy;
-    const StepPlan plan =
-        make_step_plan(StepTable{sample_steps(board.board)}, load, {StepPolicy::by_step});
-    const auto planned = [&] { return std::make_unique<PlannedClocks>(plan); };
-    const double saved = 100 * (serve_trace(board, requests, cluster, planned).energy / at_top - 1);
-    std::deque<StepProof> proofs;
-    serve_trace(board, requests, cluster, [&] {
-        return std::make_unique<ProvenClocks>(planned(), proofs.emplace_back(), top);
-    });
-    for (const StepProof& proof : proofs) {
-        ASSERT_TRUE(proof.change());
-        std::cout << "a plan of " << saved << " %, proven live: " << proof.change()->mean << " ("
-                  << proof.change()->low << " to " << proof.change()->high << ") %\n";
-        EXPECT_TRUE(proof.is_kept());
-        EXPECT_TRUE(proof.change()->contains(saved));
-        EXPECT_LT(proof.change()->high - proof.change()->low, 5);
-    }
-    // The top clock as a plan, where a low one was found.
-    std::deque<StepProof> dear;
-    serve_trace(board, requests, cluster, [&] {
-        return std::make_unique<ProvenClocks>(fixed(top), dear.emplace_back(), Megahertz{1700});
-    });
-    for (StepProof& proof : dear) {
-        EXPECT_TRUE(proof.is_broken());
-        EXPECT_FALSE(proof.by_plan(Seconds{1e6}));
-    }
-}
-
-/// Steps that jitter and stall, and a counter that is late and counts whole joules: what is left of
-/// what can be saved where all is known. `KDVFS_MIXES=N` serves N times all mixes, drawn anew.
-TEST(Serving, ANoisyBoardIsSweptAndServed) {
-    const char* mixes = std::getenv("KDVFS_MIXES");
-    double worst = 0;
-    const auto serve = [&](const std::string& name, const std::vector<Request>& requests,
-                           std::size_t boards, double late) {
-        const NoisyRow row = serve_noisily(name, requests, boards, Seconds{late});
-        worst = std::max(worst, row.lost);
-        EXPECT_LE(row.lost, 0.1) << name;
-        EXPECT_GE(row.gaps, 99.9) << name;
-        // Code and prompts alone: limits of first tokens, and noise, cost up to a fifth.
-        EXPECT_GE(row.share, name == "conversations" ? 0.9 : 0.8) << name;
-    };
-    const Seconds hour{mixes != nullptr ? 3500.0 : 2400.0};
-    const std::uint64_t seeds = mixes != nullptr ? std::stoul(mixes) : 1;
-    for (std::uint64_t seed = 3000; seed < 3000 + seeds; ++seed) {
-        std::mt19937_64 random{seed};
-        const double rate = std::uniform_real_distribution<double>{1.5, 3.5}(random);
-        const double late = std::uniform_real_distribution<double>{0, 0.12}(random);
-        serve("conversations", synthetic_conversations(hour, seed), 4, late);
-        if (mixes == nullptr) return;
-        serve("code", synthetic_code(hour, rate, seed), 4, late);
-        for (const std::size_t boards : {3, 2})
-            serve("conversations", synthetic_conversations(hour, seed + 10 * boards), boards, late);
-        std::vector<Request> prompts = synthetic_conversations(hour, seed + 50);
-        std::vector<Request> decode = synthetic_conversations(hour, seed + 70);
-        std::vector<Request> mixed = synthetic_code(hour, 0.3 * rate, seed + 60);
-        for (std::size_t k = 0; k < prompts.size(); k += 2) mixed.push_back(prompts[k]);
-        std::sort(mixed.begin(), mixed.end(),
-                  [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
-        for (Request& request : prompts) request.answer_tokens = 1;
-        for (Request& request : decode) request.prompt_tokens = 1;
-        serve("prompts only", prompts, 4, late);
-        serve("answers only", decode, 4, late);
-        serve("mixed", mixed, 4, late);
-    }
-    std::cout << "noisy boards: at worst " << worst << " points of first tokens\n";
-}
-
 /// An instance that only decodes runs at the most frugal clock that keeps the gap, whatever the
 /// policy.
 TEST(Serving, AnInstanceThatOnlyDecodesSavesWhatTheBestFixedClockDoes) {
@@ -619,6 +300,30 @@ TEST(StepSweep, ItsTableIsTheBoards) {
     }
 }
 
+TEST(StepSweep, FindsWhatWasReadBeforeInTheCostOfPrompts) {
+    RooflineBoard board;
+    board.attends = true;
+    ServedHour hour{synthetic_code(Seconds{1800}, 2, 4), 4, board};
+    StepSweepOptions options;
+    options.clocks = board.clocks();
+    std::deque<StepSweep> sweeps;
+    hour.sweep(options, sweeps);
+    for (std::size_t b = 1; b < sweeps.size(); ++b) sweeps.front().add(sweeps[b]);
+    const StepTable table{sweeps.front().rows()};
+    for (const StepShape shape : {StepShape{512, 0, 0}, StepShape{512, 0, 0, 2048},
+                                  StepShape{512, 0, 0, 5000}, StepShape{300, 0, 0, 1024}}) {
+        const auto known = table.cost(shape, {2520});
+        ASSERT_TRUE(known);
+        const Cost truth = *board.cost(shape, {2520});
+        std::cout << "swept, " << shape.prompt_tokens << " prompt tokens after "
+                  << shape.prompt_context << ": time off by "
+                  << 100 * (known->time / truth.time - 1) << " %, energy by "
+                  << 100 * (known->energy / truth.energy - 1) << " %\n";
+        EXPECT_NEAR(known->time / truth.time, 1, 0.03);
+        EXPECT_NEAR(known->energy / truth.energy, 1, 0.09);
+    }
+}
+
 TEST(StepSweep, WhatMakesNoSenseIsRefused) {
     const auto refused = [](StepSweepOptions options) {
         EXPECT_THROW(StepSweep{std::move(options)}, Error);
@@ -640,12 +345,6 @@ TEST(StepSweep, WhatMakesNoSenseIsRefused) {
     options.settle = Seconds{0};
     options.grid.sequences.clear();
     refused(options);
-}
-
-std::optional<std::vector<Request>> azure_hour() {
-    const auto path = std::filesystem::path{KDVFS_SOURCE_DIR} / "../shared/data/azure/conv.csv";
-    if (!std::filesystem::exists(path)) return std::nullopt;
-    return read_requests(path);
 }
 
 TEST(Serving, AzureHourOnFourBoards) {

@@ -39,7 +39,8 @@ TEST(StepBuckets, TheCornerIsTheLargestShapeOfItsBucket) {
     for (int i = 0; i < 10'000; ++i) {
         const StepShape shape{static_cast<std::uint32_t>(random() % 700),
                               static_cast<std::uint32_t>(random() % 140),
-                              static_cast<std::uint32_t>(1 + random() % 9000)};
+                              static_cast<std::uint32_t>(1 + random() % 9000),
+                              static_cast<std::uint32_t>(random() % 20000)};
         const std::size_t bucket = buckets.bucket(shape);
         const StepShape corner = buckets.corner(bucket);
         ASSERT_LT(bucket, buckets.size());
@@ -48,9 +49,11 @@ TEST(StepBuckets, TheCornerIsTheLargestShapeOfItsBucket) {
         ASSERT_GE(corner.prompt_tokens, shape.prompt_tokens);
         ASSERT_GE(corner.sequences, shape.sequences);
         ASSERT_TRUE(shape.sequences == 0 || corner.context_tokens >= shape.context_tokens);
+        ASSERT_TRUE(shape.prompt_tokens == 0 || corner.prompt_context >= shape.prompt_context);
         ASSERT_NE(buckets.variant(shape, true), buckets.variant(shape, false));
     }
     EXPECT_FALSE(buckets.covered({100'000, 1, 1}));
+    EXPECT_FALSE(buckets.covered({1, 0, 0, 200'000}));
     EXPECT_TRUE(buckets.covered({0, 512, 131072}));
 }
 
@@ -58,6 +61,7 @@ TEST(StepBuckets, BadEdgesAreRefused) {
     expect_refused([] { StepBuckets{{{1, 1}, {1}, {1}}}; }, "prompt tokens");
     expect_refused([] { StepBuckets{{{1}, {}, {1}}}; }, "sequences");
     expect_refused([] { StepBuckets{{{1}, {1}, {0, 5}}}; }, "context tokens");
+    expect_refused([] { StepBuckets{{{1}, {1}, {1}, {}}}; }, "tokens read before");
 }
 
 std::vector<StepRow> small_grid() {
@@ -121,6 +125,34 @@ TEST(StepTable, AsAFileAndBack) {
     EXPECT_NEAR(table.idle_power({1500}).count, 50 + 30 * 0.5, 1e-12);
     EXPECT_EQ(table.range(),
               "prefill of 100 to 500 tokens, decode of 1 to 8 sequences of 100 to 400 tokens");
+}
+
+/// Chunks that come late in a prompt take longer: their attention reads what came before.
+TEST(StepTable, PrefillCostsByChunkAndContext) {
+    RooflineBoard board;
+    board.attends = true;
+    std::istringstream file{to_csv(sample_steps(board))};
+    const StepTable table = read_step_table(file, "steps.csv");
+    EXPECT_EQ(table.largest().prompt_context, 16384U);
+    EXPECT_NE(table.range().find("tokens after 0 to 16384, decode"), std::string::npos);
+    const StepTable alone{sample_steps(RooflineBoard{})};
+    for (const StepShape shape : {StepShape{512, 0, 0, 3000}, StepShape{200, 0, 0, 12'000},
+                                  StepShape{384, 8, 1000, 5000}}) {
+        const Cost truth = *board.cost(shape, {1500});
+        EXPECT_NEAR(table.cost(shape, {1500})->time / truth.time, 1, 0.01);
+        EXPECT_NEAR(table.cost(shape, {1500})->energy / truth.energy, 1, 0.01);
+        EXPECT_LT(alone.cost(shape, {1500})->time, truth.time * 0.95) << "holds for any context";
+    }
+    EXPECT_FALSE(table.cost({512, 0, 0, 16'385}, {1500}));
+    StepLoad load{StepBuckets{}};
+    load.add({512, 0, 0, 0}, Seconds{0.07});
+    const StepPlan plan = make_step_plan(table, load, {StepPolicy::by_step});
+    FirstTokenSlack slack{plan, 0, 0};
+    slack.prompt(1024, Seconds{5}, 4096);  // two chunks, after 4096 and 4608 tokens
+    const Seconds exact =
+        board.cost({512, 0, 0, 4096}, {2520})->time + board.cost({512, 0, 0, 4608}, {2520})->time;
+    EXPECT_NEAR((Seconds{5} - slack.value()) / exact, 1, 0.01);
+    EXPECT_EQ(parse_step_clocks(to_text(plan.clock_table())).entries, plan.clock_table().entries);
 }
 
 TEST(StepTable, RowsOfOnePlaceAreSamplesAndAutoIsTheTopClock) {

@@ -68,6 +68,7 @@ struct kdvfs_steps {
     double late_first_tokens = serve::StepTargets{}.late_first_tokens;
     std::optional<serve::PlannedGpu> planned;
     std::optional<serve::StepProof> proof;
+    std::uint32_t prompt_context = 0;
     bool by_plan = true;
     std::atomic<std::uint64_t> users{0};  // steps that have not ended
 };
@@ -89,9 +90,14 @@ kdvfs_status kdvfs_steps_observe(kdvfs_steps* steps, uint32_t prompt_tokens, uin
         if (!(seconds > 0))
             reject("record a step", std::to_string(seconds) + " s", "it is no positive time",
                    "give how long the step took");
-        given(steps, "the steps")
-            .load.add({prompt_tokens, sequences, context_tokens}, kdvfs::Seconds{seconds});
+        kdvfs_steps& its = given(steps, "the steps");
+        its.load.add({prompt_tokens, sequences, context_tokens, its.prompt_context},
+                     kdvfs::Seconds{seconds});
     });
+}
+
+kdvfs_status kdvfs_steps_prompt_context(kdvfs_steps* steps, uint32_t tokens) {
+    return guarded([&] { given(steps, "the steps").prompt_context = tokens; });
 }
 
 kdvfs_status kdvfs_steps_plan(kdvfs_steps* steps, const char* table, const char* policy,
@@ -151,7 +157,7 @@ kdvfs_status kdvfs_step_begin(kdvfs_steps* steps, void* stream, uint32_t prompt_
     return guarded([&] {
         kdvfs_steps& its = given(steps, "the steps");
         static_cast<void>(given(step, "the step"));
-        const serve::StepShape shape{prompt_tokens, sequences, context_tokens};
+        const serve::StepShape shape{prompt_tokens, sequences, context_tokens, its.prompt_context};
         const kdvfs::StreamRef in = stream_of(its.gpu, stream);
         if (its.by_plan)
             ::new (step) OpenStep{its, *its.planned, in, shape, kdvfs::Seconds{slack_s}};

@@ -20,6 +20,9 @@ struct StepShape {
     std::uint32_t prompt_tokens = 0;   ///< read in this step, of all prompts together
     std::uint32_t sequences = 0;       ///< that get one more token each
     std::uint32_t context_tokens = 0;  ///< mean length of these sequences so far
+    /// Mean number of tokens of their prompt that earlier steps read, or a cache held, over the
+    /// prompt tokens of this step: attention reads these, too.
+    std::uint32_t prompt_context = 0;
 
     friend constexpr bool operator==(StepShape, StepShape) = default;
 };
@@ -57,6 +60,7 @@ public:
                                              32, 48, 64, 96, 128, 192, 256, 512};
         std::vector<std::uint32_t> context_tokens{512,  1024, 1536,  2048,  3072,
                                                   4096, 8192, 16384, 32768, 131072};
+        std::vector<std::uint32_t> prompt_context{2048, 8192, 131072};
     };
 
     StepBuckets() : StepBuckets{Edges{}} {}
@@ -65,6 +69,7 @@ public:
         check(edges_.prompt_tokens, "prompt tokens");
         check(edges_.sequences, "sequences");
         check(edges_.context_tokens, "context tokens");
+        check(edges_.prompt_context, "tokens read before");
         // Index 0 of the first two dimensions means none at all.
         strides_[1] = edges_.context_tokens.size();
         strides_[0] = strides_[1] * (edges_.sequences.size() + 1);
@@ -73,12 +78,16 @@ public:
     [[nodiscard]] const Edges& edges() const { return edges_; }
     /// How many buckets there are; the variants are twice as many.
     [[nodiscard]] std::size_t size() const {
-        return strides_[0] * (edges_.prompt_tokens.size() + 1);
+        return strides_[0] * (edges_.prompt_tokens.size() * edges_.prompt_context.size() + 1);
     }
 
-    /// The bucket of a shape: allocates nothing, three short searches.
+    /// The bucket of a shape: allocates nothing, four short searches.
     [[nodiscard]] std::size_t bucket(StepShape shape) const {
-        std::size_t index = strides_[0] * place(edges_.prompt_tokens, shape.prompt_tokens);
+        std::size_t prompt = place(edges_.prompt_tokens, shape.prompt_tokens);
+        if (prompt > 0 && shape.prompt_context > 0)
+            prompt += edges_.prompt_tokens.size() *
+                      (place(edges_.prompt_context, shape.prompt_context) - 1);
+        std::size_t index = strides_[0] * prompt;
         if (shape.sequences == 0) return index;
         index += strides_[1] * place(edges_.sequences, shape.sequences);
         const std::size_t context = place(edges_.context_tokens, shape.context_tokens);
@@ -89,7 +98,8 @@ public:
     [[nodiscard]] bool covered(StepShape shape) const {
         return shape.prompt_tokens <= edges_.prompt_tokens.back() &&
                shape.sequences <= edges_.sequences.back() &&
-               (shape.sequences == 0 || shape.context_tokens <= edges_.context_tokens.back());
+               (shape.sequences == 0 || shape.context_tokens <= edges_.context_tokens.back()) &&
+               (shape.prompt_tokens == 0 || shape.prompt_context <= edges_.prompt_context.back());
     }
 
     /// What kernels and phases are keyed by: even where there is time, odd where it is short.
@@ -102,9 +112,11 @@ public:
         const std::size_t prompt = bucket / strides_[0];
         const std::size_t sequences = bucket % strides_[0] / strides_[1];
         const std::size_t context = bucket % strides_[1];
-        return {prompt == 0 ? 0 : edges_.prompt_tokens[prompt - 1],
+        const std::size_t prompts = edges_.prompt_tokens.size();
+        return {prompt == 0 ? 0 : edges_.prompt_tokens[(prompt - 1) % prompts],
                 sequences == 0 ? 0 : edges_.sequences[sequences - 1],
-                sequences == 0 ? 0 : edges_.context_tokens[context]};
+                sequences == 0 ? 0 : edges_.context_tokens[context],
+                prompt == 0 ? 0 : edges_.prompt_context[(prompt - 1) / prompts]};
     }
 
 private:

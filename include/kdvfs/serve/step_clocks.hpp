@@ -71,7 +71,8 @@ private:
     [[nodiscard]] bool is_measured(StepShape shape) const noexcept {
         return buckets.covered(shape) && shape.prompt_tokens <= largest.prompt_tokens &&
                shape.sequences <= largest.sequences &&
-               (shape.sequences == 0 || shape.context_tokens <= largest.context_tokens);
+               (shape.sequences == 0 || shape.context_tokens <= largest.context_tokens) &&
+               shape.prompt_context <= largest.prompt_context;
     }
 };
 
@@ -81,16 +82,17 @@ inline std::string to_text(const StepClockTable& table) {
         return std::isinf(time.count()) ? std::string{"never"}
                                         : kdvfs::detail::to_text(time.count());
     };
-    std::string text = "step-clocks-1\n";
+    std::string text = "step-clocks-2\n";
     const StepBuckets::Edges& edges = table.buckets.edges();
-    for (const auto* axis : {&edges.prompt_tokens, &edges.sequences, &edges.context_tokens}) {
+    for (const auto* axis :
+         {&edges.prompt_tokens, &edges.sequences, &edges.context_tokens, &edges.prompt_context}) {
         text += std::to_string(axis->size());
         for (const std::uint32_t edge : *axis) text += ' ' + std::to_string(edge);
         text += '\n';
     }
-    for (const std::uint32_t each :
-         {table.largest.prompt_tokens, table.largest.sequences, table.largest.context_tokens,
-          table.top.count, table.idle.count, table.is_urgent ? 1U : 0U})
+    for (const std::uint32_t each : {table.largest.prompt_tokens, table.largest.sequences,
+                                     table.largest.context_tokens, table.largest.prompt_context,
+                                     table.top.count, table.idle.count, table.is_urgent ? 1U : 0U})
         text += std::to_string(each) + ' ';
     text += number(table.reserve) + '\n';
     for (const StepClockTable::Entry& entry : table.entries)
@@ -106,15 +108,16 @@ public:
     explicit StepClocksReader(std::string_view text) : input_{std::string{text}} {}
 
     [[nodiscard]] StepClockTable read() {
-        if (word() != "step-clocks-1") reject("it does not begin with step-clocks-1");
+        if (word() != "step-clocks-2") reject("it does not begin with step-clocks-2");
         StepBuckets::Edges edges;
-        for (auto* axis : {&edges.prompt_tokens, &edges.sequences, &edges.context_tokens}) {
+        for (auto* axis : {&edges.prompt_tokens, &edges.sequences, &edges.context_tokens,
+                           &edges.prompt_context}) {
             axis->assign(std::min<std::size_t>(whole(), 4096), 0);
             for (std::uint32_t& edge : *axis) edge = whole();
         }
         StepClockTable table;
         table.buckets = StepBuckets{std::move(edges)};
-        table.largest = {whole(), whole(), whole()};
+        table.largest = {whole(), whole(), whole(), whole()};
         table.top = {whole()};
         table.idle = {whole()};
         table.is_urgent = whole() != 0;

@@ -169,20 +169,22 @@ public:
     /// `sequences` of `context_tokens` are decoded beside the prompts.
     FirstTokenSlack(const StepPlan& plan, std::uint32_t sequences, std::uint32_t context_tokens);
 
-    /// The next prompt: tokens still to read, and the time left until its first token is due.
-    void prompt(std::uint32_t tokens_left, Seconds time_left);
+    /// The next prompt: tokens still to read, the time left until its first token is due, and how
+    /// many of its tokens are read.
+    void prompt(std::uint32_t tokens_left, Seconds time_left, std::uint32_t tokens_read = 0);
 
     /// Infinite before the first prompt.
     [[nodiscard]] Seconds value() const { return slack_; }
 
 private:
-    [[nodiscard]] Seconds time_of(std::uint32_t tokens) const;
+    [[nodiscard]] Seconds time_of(std::uint32_t tokens, std::uint32_t read_before) const;
 
     const StepPlan& plan_;
     std::uint32_t sequences_;
     std::uint32_t context_;
     std::uint64_t tokens_ = 0;
     Seconds chunk_time_{0};
+    Seconds until_{0};  ///< of the prompts so far, at the top clock
     Seconds slack_{std::numeric_limits<double>::infinity()};
 };
 

@@ -31,17 +31,19 @@ struct StepSweepOptions {
     Seconds block{4};      ///< at a lower clock, then as long at the top clock
     Seconds settle{0.2};   ///< of a block, before it counts
     /// Where the table will have its rows; in between it interpolates.
-    StepBuckets::Edges grid{
-        {1, 64, 128, 256, 384, 512}, {1, 4, 8, 16, 32, 64, 128}, {1, 512, 1024, 2048, 4096, 8192}};
+    StepBuckets::Edges grid{{1, 64, 128, 256, 384, 512},
+                            {1, 4, 8, 16, 32, 64, 128},
+                            {1, 512, 1024, 2048, 4096, 8192},
+                            {1, 2048, 8192, 131072}};
 };
 
 /// Measures a step table in the engine that serves: a pure state machine. Most of the time runs at
 /// the top clock; in between, blocks run at a lower one. A step runs at a block's clock only where
-/// it surely keeps the token gap there: by the longest that steps of its bucket took at a clock
-/// nearby, slowed down by the ratio of the clocks. What is known of times grows downwards with
-/// that. Energies are those of an energy counter, slow and late as it may be, attributed to the
-/// steps as a report attributes them to kernels. Not thread-safe; an engine has one, and `add`
-/// joins what several engines measured.
+/// it nearly always keeps the token gap there: by what steps of its bucket took at a clock nearby,
+/// slowed down by the ratio of the clocks, and by how steps jitter and stall. What is known of
+/// times grows downwards with that. Energies are those of an energy counter, slow and late as it
+/// may be, attributed to the steps as a report attributes them to kernels. Not thread-safe; an
+/// engine has one, and `add` joins what several engines measured.
 class StepSweep {
 public:
     /// @throws Error (invalid_input) for fewer than two clocks, clocks that do not ascend, auto
@@ -73,17 +75,18 @@ public:
         boards_.front().ran(at.times, shape, asked_, begin, end, held);
         if (in_warm_up(begin)) load_.add(shape, end - begin);
         if (!held) return;
+        Took& took = at.took[buckets_.bucket(shape)];
+        took.total += end - begin;
+        ++took.steps;
         detail::StepCellFit::Steps step;
         at.times.add(step, shape);
-        at.times.close(step, (end - begin).count());
+        at.times.close_one(step, (end - begin).count(), took.mean().count());
         ++at.steps;
         at.largest.prompt_tokens = std::max(at.largest.prompt_tokens, shape.prompt_tokens);
         at.largest.sequences = std::max(at.largest.sequences, shape.sequences);
+        at.largest.prompt_context = std::max(at.largest.prompt_context, shape.prompt_context);
         if (shape.sequences > 0)
             at.largest.context_tokens = std::max(at.largest.context_tokens, shape.context_tokens);
-        Longest& longest = at.longest[buckets_.bucket(shape)];
-        longest.time = std::max(longest.time, end - begin);
-        ++longest.steps;
     }
     /// The engine had nothing to do until now.
     void idled(Seconds now) {
@@ -109,6 +112,8 @@ public:
             mine.largest.sequences = std::max(mine.largest.sequences, theirs.largest.sequences);
             mine.largest.context_tokens =
                 std::max(mine.largest.context_tokens, theirs.largest.context_tokens);
+            mine.largest.prompt_context =
+                std::max(mine.largest.prompt_context, theirs.largest.prompt_context);
         }
         boards_.insert(boards_.end(), other.boards_.begin(), other.boards_.end());
         load_.add(other.load_);
@@ -132,22 +137,26 @@ public:
     [[nodiscard]] double steps_at(std::size_t clock) const { return measured_[clock].steps; }
 
 private:
-    struct Longest {
-        Seconds time{0};
-        std::uint32_t steps = 0;
+    /// Steps of one bucket at one clock.
+    struct Took {
+        Seconds total{0};
+        double steps = 0;
+        [[nodiscard]] Seconds mean() const { return total / steps; }
     };
     struct Measured {
         Measured(const StepBuckets::Edges& grid, std::size_t buckets)
-            : times{grid}, longest(buckets) {}
+            : times{grid}, took(buckets) {}
         detail::StepCellFit times;
         double steps = 0;
-        std::vector<Longest> longest;  ///< by bucket
+        std::vector<Took> took;  ///< by bucket
         StepShape largest{};
         Seconds blocks{0};  ///< time given to it so far
     };
 
-    static constexpr double margin = 0.97;   ///< of the gap: shapes of one bucket differ
-    static constexpr std::uint32_t few = 3;  ///< steps of a bucket that tell how long they take
+    static constexpr double margin = 0.97;      ///< of the gap: shapes of one bucket differ
+    static constexpr double few = 8;            ///< steps of a bucket that tell how long they take
+    static constexpr double most_late = 0.005;  ///< share of a bucket's steps that break the gap
+    static constexpr double most_raised_late = 0.0005;  ///< share of all tokens, by raises
 
     static StepSweepOptions checked(StepSweepOptions options) {
         const auto reject = [](const char* what, const char* why, const char* remedy) {
@@ -175,7 +184,8 @@ private:
         const auto& grid = options_.grid;
         return buckets_.covered(shape) && shape.prompt_tokens <= grid.prompt_tokens.back() &&
                shape.sequences <= grid.sequences.back() &&
-               shape.context_tokens <= grid.context_tokens.back();
+               shape.context_tokens <= grid.context_tokens.back() &&
+               shape.prompt_context <= grid.prompt_context.back();
     }
 
     /// The clock of the block that now is in; chosen as it begins.
@@ -199,40 +209,47 @@ private:
         return best;
     }
 
-    /// The longest that steps of a bucket can take: the top clock's bound holds where no step of
-    /// the bucket was measured nearer.
+    /// What steps of a bucket take at most in the mean: as long as at a lower clock, or as at a
+    /// higher one, slowed down by the ratio of the clocks. Infinite where too few were measured.
     [[nodiscard]] Seconds bound(std::size_t bucket, std::size_t clock) const {
-        Seconds longest{std::numeric_limits<double>::infinity()};
+        Seconds least{std::numeric_limits<double>::infinity()};
         for (std::size_t c = 0; c < measured_.size(); ++c) {
-            const Longest& known = measured_[c].longest[bucket];
+            const Took& known = measured_[c].took[bucket];
             if (known.steps < few) continue;
             const double slower = static_cast<double>(options_.clocks[c].count) /
                                   static_cast<double>(options_.clocks[clock].count);
-            longest = std::min(longest, known.time * std::max(1.0, slower));
+            least = std::min(least, known.mean() * std::max(1.0, slower));
         }
-        return longest;
+        return least;
+    }
+    /// The share of steps that break the gap: they jitter and stall as decode did at the top clock.
+    [[nodiscard]] double late_share(Seconds mean) const {
+        return load_.spread().share_beyond(options_.gap * margin, mean);
     }
     [[nodiscard]] bool keeps_gap(StepShape shape, std::size_t clock) const {
         if (clock == top()) return true;
         if (!covered(shape)) return false;
         return shape.sequences == 0 ||
-               bound(buckets_.bucket(shape), clock) <= options_.gap * margin;
+               late_share(bound(buckets_.bucket(shape), clock)) <= most_late;
     }
-    /// Whether steps that begin at a clock keep the gap, raised or not. What breaks it at the top
-    /// clock, too, has no say.
+    /// Whether steps that begin at a clock, raised or not, keep the gap nearly as often as at the
+    /// top clock.
     [[nodiscard]] bool may_wait_at(std::size_t clock) const {
+        const double slower = static_cast<double>(options_.clocks[top()].count) /
+                              static_cast<double>(options_.clocks[clock].count);
+        double tokens = 0;
+        double late = 0;
         for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-            const Longest& fast = measured_[top()].longest[bucket];
-            if (fast.steps == 0 || buckets_.corner(bucket).sequences == 0) continue;
-            if (fast.time > options_.gap * margin) continue;
-            const double slower = static_cast<double>(options_.clocks[top()].count) /
-                                  static_cast<double>(options_.clocks[clock].count);
-            const Seconds slow = std::min(bound(bucket, clock), fast.time * slower);
-            if (std::min(slow, raised_time(slow, fast.time, options_.switch_latency)) >
-                options_.gap * margin)
-                return false;
+            const Took& fast = measured_[top()].took[bucket];
+            const std::uint32_t sequences = buckets_.corner(bucket).sequences;
+            if (fast.steps == 0 || sequences == 0) continue;
+            const Seconds slow = std::min(bound(bucket, clock), fast.mean() * slower);
+            const Seconds raised = raised_time(slow, fast.mean(), options_.switch_latency);
+            tokens += fast.steps * sequences;
+            late += fast.steps * sequences *
+                    (late_share(std::min(slow, raised)) - late_share(fast.mean()));
         }
-        return true;
+        return late <= most_raised_late * tokens;
     }
 
     void add_rows(std::vector<StepRow>& rows, std::size_t clock,
@@ -247,18 +264,21 @@ private:
             return std::min(static_cast<std::size_t>(last - axis.begin()) + 1, axis.size());
         };
         const auto row = [&](Phase phase, std::uint32_t batch, std::uint32_t context, double time,
-                             double joules) {
+                             double joules, std::uint32_t read_before = 0) {
             if (time > 0 && joules > 0)
                 rows.push_back({phase,
                                 batch,
                                 context,
                                 options_.clocks[clock],
-                                {Seconds{time}, Joules{joules}}});
+                                {Seconds{time}, Joules{joules}},
+                                read_before});
         };
         if (at.largest.prompt_tokens > 0)
             for (std::size_t p = 0; p < reach(grid.prompt_tokens, at.largest.prompt_tokens); ++p)
-                row(Phase::prefill, 1, grid.prompt_tokens[p], times.prefill(p),
-                    energies.prefill(p));
+                for (std::size_t c = 0; c < reach(grid.prompt_context, at.largest.prompt_context);
+                     ++c)
+                    row(Phase::prefill, 1, grid.prompt_tokens[p], times.prefill(p, c),
+                        energies.prefill(p, c), grid.prompt_context[c]);
         if (at.largest.sequences > 0)
             for (std::size_t s = 0; s < reach(grid.sequences, at.largest.sequences); ++s)
                 for (std::size_t c = 0; c < reach(grid.context_tokens, at.largest.context_tokens);

@@ -26,14 +26,15 @@ struct StepRow {
     std::uint32_t context = 0;
     Megahertz clock = auto_clock;
     Cost cost{};
+    std::uint32_t prompt_context = 0;  ///< of a prefill row: `StepShape::prompt_context`
 };
 
 /// What steps cost at each clock, from measurements of pure prefill and pure decode steps.
 /// Inside the measured range it interpolates (holes of a clock's grid are filled along the context,
 /// then along the batch, then between the neighbouring clocks); outside it knows nothing and says
 /// so. A mixed step costs its prefill part and its decode part less the smallest measured decode
-/// step near a context of 256 tokens, because the weights are read once. Constant after
-/// construction: threads may share it.
+/// step near a context of 256 tokens, because the weights are read once. Where all prefill rows
+/// have the same context, they hold for any. Constant after construction: threads may share it.
 class StepTable {
 public:
     /// An instance that only decodes, or only reads prompts, has rows of that phase alone.
@@ -57,7 +58,8 @@ public:
     /// Drawn while there is nothing to do; 0 where it was not measured.
     [[nodiscard]] Watts idle_power(Megahertz clock) const;
 
-    /// The largest shape that was measured, dimension by dimension.
+    /// The largest shape that was measured, dimension by dimension; where prefill was measured at
+    /// one context, that of prompts has no end.
     [[nodiscard]] StepShape largest() const;
 
     /// "prefill of 1 to 512 tokens, decode of 1 to 128 sequences of 256 to 8192 tokens".
@@ -107,6 +109,7 @@ private:
 /// `phase` (prefill, decode or idle), `batch` (sequences), `context` (tokens of each; a prefill row
 /// reads batch x context prompt tokens in one step), `core_mhz` (-1 or auto for the board's own
 /// choice), `time_s`, `energy_j` (of one step; of an idle row any span of time and its energy).
+/// `prompt_context`, which may be missing, is that of a prefill row (`StepShape`).
 /// Several rows of one place are samples of it.
 ///
 /// @throws Error (invalid_input) naming file and line; see StepTable

@@ -25,7 +25,7 @@ public:
     };
 
     explicit StepCellFit(const StepBuckets::Edges& grid) : grid_{grid} {
-        columns_ = first_cell + grid_.prompt_tokens.size() +
+        columns_ = first_cell + grid_.prompt_tokens.size() * grid_.prompt_context.size() +
                    grid_.sequences.size() * grid_.context_tokens.size();
         matrix_.grow(columns_);
         right_.resize(columns_);
@@ -39,8 +39,11 @@ public:
         if (shape.prompt_tokens > 0) {
             add(0, 1);
             add(1, shape.prompt_tokens / prompt_scale);
+            add(5, double{1} * shape.prompt_tokens * shape.prompt_context / read_scale);
             for (const auto& [index, weight] : places(grid_.prompt_tokens, shape.prompt_tokens))
-                add(first_cell + index, weight);
+                for (const auto& [context, other] :
+                     places(grid_.prompt_context, shape.prompt_context))
+                    add(prompt_cell(index, context), weight * other);
         }
         if (shape.sequences > 0) decode(add, shape.sequences, shape.context_tokens, 1);
         // A mixed step reads the weights once.
@@ -49,22 +52,11 @@ public:
     }
     /// The steps cost so much in the mean, known to a relative standard deviation. Nothing is taken
     /// where the cost is not above zero.
-    void close(const Steps& steps, double cost, double deviation = noise) {
-        if (!(cost > 0)) return;
-        std::vector<std::size_t> columns;
-        std::vector<double> values;
-        for (std::size_t c = 0; c < steps.cells.size(); ++c) {
-            if (steps.cells[c] == 0) continue;
-            columns.push_back(c);
-            values.push_back(steps.cells[c] / steps.count);
-        }
-        const double precision = noise * noise / (deviation * deviation);
-        matrix_.add_outer(columns, values, precision / (cost * cost));
-        for (std::size_t i = 0; i < columns.size(); ++i)
-            right_[columns[i]] += precision * values[i] / cost;
-        rows_ += precision;
-        sum_ += precision * cost;
+    void close(const Steps& steps, double cost, double deviation) {
+        close(steps, cost, cost, noise * noise / (deviation * deviation));
     }
+    /// A step. @param usual of such steps: its own cost would give cheap steps too much weight
+    void close_one(const Steps& step, double cost, double usual) { close(step, cost, usual, 1); }
 
     void add(const StepCellFit& other) {
         matrix_ += other.matrix_;
@@ -80,9 +72,11 @@ public:
     public:
         Solution(const StepCellFit& fit, std::vector<double> values)
             : fit_{fit}, values_{std::move(values)} {}
-        [[nodiscard]] double prefill(std::size_t index) const {
-            return values_[0] + values_[1] * fit_.grid_.prompt_tokens[index] / prompt_scale +
-                   values_[first_cell + index];
+        [[nodiscard]] double prefill(std::size_t index, std::size_t context) const {
+            const double tokens = fit_.grid_.prompt_tokens[index];
+            return values_[0] + values_[1] * tokens / prompt_scale +
+                   values_[5] * tokens * fit_.grid_.prompt_context[context] / read_scale +
+                   values_[fit_.prompt_cell(index, context)];
         }
         [[nodiscard]] double decode(std::size_t sequences, std::size_t context) const {
             const double s = fit_.grid_.sequences[sequences];
@@ -105,7 +99,10 @@ public:
             const double one[]{1};
             matrix.add_outer(columns, one, noise * noise / (width * width * mean * mean));
         };
-        for (std::size_t c = 0; c < first_cell; ++c) hold(c, 1e3);  // free, and never singular
+        // Parts of steps are free, and never singular; what a few kinds of steps alike cannot tell
+        // of sequences and contexts does not grow beyond them.
+        for (const std::size_t c : {0, 1, 2}) hold(c, 1e3);
+        for (const std::size_t c : {3, 4, 5}) hold(c, slope);
         for (std::size_t c = first_cell; c < columns_; ++c) hold(c, from_plane);
         return {*this, measure::Cholesky{matrix}.solve(right_)};
     }
@@ -113,8 +110,26 @@ public:
 private:
     static constexpr double noise = 0.02;       ///< of a mean, relative
     static constexpr double from_plane = 0.15;  ///< that a cell lies, of the mean cost
-    static constexpr double prompt_scale = 512, sequence_scale = 16, context_scale = 1e4;
-    static constexpr std::size_t first_cell = 5;
+    static constexpr double slope = 0.3;        ///< of the plane by a scale, of the mean cost
+    static constexpr double prompt_scale = 512, sequence_scale = 16, context_scale = 1e4,
+                            read_scale = 1e6;
+    static constexpr std::size_t first_cell = 6;
+
+    void close(const Steps& steps, double cost, double usual, double precision) {
+        if (!(cost > 0)) return;
+        std::vector<std::size_t> columns;
+        std::vector<double> values;
+        for (std::size_t c = 0; c < steps.cells.size(); ++c) {
+            if (steps.cells[c] == 0) continue;
+            columns.push_back(c);
+            values.push_back(steps.cells[c] / steps.count);
+        }
+        matrix_.add_outer(columns, values, precision / (usual * usual));
+        for (std::size_t i = 0; i < columns.size(); ++i)
+            right_[columns[i]] += precision * values[i] * cost / (usual * usual);
+        rows_ += precision;
+        sum_ += precision * cost;
+    }
 
     using Places = std::vector<std::pair<std::size_t, double>>;
 
@@ -130,9 +145,12 @@ private:
     [[nodiscard]] std::uint32_t reference_context() const {
         return std::clamp(256U, grid_.context_tokens.front(), grid_.context_tokens.back());
     }
+    [[nodiscard]] std::size_t prompt_cell(std::size_t tokens, std::size_t context) const {
+        return first_cell + tokens * grid_.prompt_context.size() + context;
+    }
     [[nodiscard]] std::size_t decode_cell(std::size_t sequences, std::size_t context) const {
-        return first_cell + grid_.prompt_tokens.size() + sequences * grid_.context_tokens.size() +
-               context;
+        return prompt_cell(grid_.prompt_tokens.size(), 0) +
+               sequences * grid_.context_tokens.size() + context;
     }
     template <class Add>
     void decode(const Add& add, std::uint32_t sequences, std::uint32_t context, double part) const {

@@ -83,12 +83,12 @@ private:
     static constexpr std::uint32_t most = 1U << 30U;
     // Relative deviations.
     static constexpr double widest = 0.3;     ///< that still says something
-    static constexpr double alike = 0.01;     ///< of powers within a kind
+    static constexpr double alike = 0.03;     ///< of powers within a kind, and of boards
     static constexpr double a_second = 0.02;  ///< of what ran for a second: so little is not noise
 
     /// Steps of one kind draw nearly one power.
     static const StepBuckets& kinds() {
-        static const StepBuckets kinds{{{128, most}, {4, 8, 16, 32, most}, {1024, most}}};
+        static const StepBuckets kinds{{{128, most}, {4, 8, 16, 32, most}, {1024, most}, {most}}};
         return kinds;
     }
     [[nodiscard]] std::size_t idle_kind() const { return kinds_ - 1; }

@@ -68,7 +68,8 @@ private:
         const StepShape most = table_.largest();
         return {std::min(shape.prompt_tokens, most.prompt_tokens),
                 std::min(shape.sequences, most.sequences),
-                std::min(shape.context_tokens, most.context_tokens)};
+                std::min(shape.context_tokens, most.context_tokens),
+                std::min(shape.prompt_context, most.prompt_context)};
     }
 
     [[nodiscard]] PerClock costs_of(StepShape shape) const {
@@ -430,21 +431,27 @@ KDVFS_INLINE void StepClocks::begin_decode() noexcept {
 KDVFS_INLINE FirstTokenSlack::FirstTokenSlack(const StepPlan& plan, std::uint32_t sequences,
                                               std::uint32_t context_tokens)
     : plan_{plan}, sequences_{sequences}, context_{context_tokens} {
-    chunk_time_ = time_of(plan.chunk_tokens());
+    chunk_time_ = time_of(plan.chunk_tokens(), 0);
 }
 
-KDVFS_INLINE void FirstTokenSlack::prompt(std::uint32_t tokens_left, Seconds time_left) {
+KDVFS_INLINE void FirstTokenSlack::prompt(std::uint32_t tokens_left, Seconds time_left,
+                                          std::uint32_t tokens_read) {
+    const std::uint32_t chunk = plan_.chunk_tokens();
     tokens_ += tokens_left;
-    const double chunks = static_cast<double>(tokens_) / plan_.chunk_tokens();
-    Seconds until = chunk_time_ * chunks;
-    if (tokens_ < plan_.chunk_tokens())
-        until = std::max(until, time_of(static_cast<std::uint32_t>(tokens_)));
+    // The mean over its chunks.
+    const std::uint32_t context = tokens_read + (tokens_left > chunk ? tokens_left - chunk : 0) / 2;
+    until_ += (context == 0 ? chunk_time_ : time_of(chunk, context)) *
+              (static_cast<double>(tokens_left) / chunk);
+    const Seconds until =
+        tokens_ < chunk ? std::max(until_, time_of(static_cast<std::uint32_t>(tokens_), context))
+                        : until_;
     slack_ = std::min(slack_, time_left - until);
 }
 
-KDVFS_INLINE Seconds FirstTokenSlack::time_of(std::uint32_t tokens) const {
-    const auto cost =
-        plan_.table().cost_at({tokens, sequences_, context_}, plan_.table().clocks().size() - 1);
+KDVFS_INLINE Seconds FirstTokenSlack::time_of(std::uint32_t tokens,
+                                              std::uint32_t read_before) const {
+    const auto cost = plan_.table().cost_at({tokens, sequences_, context_, read_before},
+                                            plan_.table().clocks().size() - 1);
     // Unknown: no first token is taken to be in time.
     return cost ? cost->time : Seconds{std::numeric_limits<double>::infinity()};
 }

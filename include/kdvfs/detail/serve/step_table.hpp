@@ -44,7 +44,11 @@ KDVFS_INLINE std::optional<Cost> StepTable::cost(StepShape shape, Megahertz cloc
 KDVFS_INLINE std::optional<Cost> StepTable::cost_at(StepShape shape, std::size_t clock) const {
     const PerClock& at = costs_[clock];
     const auto decode = [&] { return at.decode.at(shape.sequences, shape.context_tokens); };
-    const auto prefill = [&] { return at.prefill.at(shape.prompt_tokens, 0); };
+    const auto prefill = [&] {
+        const auto& contexts = at.prefill.columns();
+        const std::uint32_t context = contexts.size() < 2 ? contexts.front() : shape.prompt_context;
+        return at.prefill.at(shape.prompt_tokens, std::max(context, contexts.front()));
+    };
     switch (phase_of(shape)) {
         case Phase::idle: return Cost{};
         case Phase::prefill: return prefill();
@@ -81,7 +85,10 @@ KDVFS_INLINE StepShape StepTable::largest() const {
     const auto last = [](const std::vector<std::uint32_t>& axis) {
         return axis.empty() ? 0 : axis.back();
     };
-    return {last(any.prefill.rows()), last(any.decode.rows()), last(any.decode.columns())};
+    const auto& read_before = any.prefill.columns();
+    return {
+        last(any.prefill.rows()), last(any.decode.rows()), last(any.decode.columns()),
+        read_before.size() < 2 ? std::numeric_limits<std::uint32_t>::max() : read_before.back()};
 }
 
 KDVFS_INLINE std::string StepTable::range() const {
@@ -90,7 +97,9 @@ KDVFS_INLINE std::string StepTable::range() const {
         return std::to_string(axis.front()) + " to " + std::to_string(axis.back());
     };
     const PerClock& any = costs_.front();
-    return "prefill of " + span(any.prefill.rows()) + " tokens, decode of " +
+    const auto& read_before = any.prefill.columns();
+    return "prefill of " + span(any.prefill.rows()) + " tokens" +
+           (read_before.size() < 2 ? "" : " after " + span(read_before)) + ", decode of " +
            span(any.decode.rows()) + " sequences of " + span(any.decode.columns()) + " tokens";
 }
 
@@ -102,15 +111,19 @@ KDVFS_INLINE void StepTable::check(const StepRow& row) {
 }
 
 KDVFS_INLINE void StepTable::find_axes(const std::vector<StepRow>& rows) {
-    std::set<std::uint32_t> prompts, batches, contexts;
+    std::set<std::uint32_t> prompts, read_before, batches, contexts;
     std::set<Megahertz> clocks;
     for (const StepRow& row : rows) {
         clocks.insert(row.clock);
-        if (row.phase == Phase::prefill) prompts.insert(prompt_tokens(row));
+        if (row.phase == Phase::prefill) {
+            prompts.insert(prompt_tokens(row));
+            read_before.insert(row.prompt_context);
+        }
         if (row.phase != Phase::decode) continue;
         batches.insert(row.batch);
         contexts.insert(row.context);
     }
+    if (prompts.empty()) read_before.insert(0);
     if (prompts.empty() && batches.empty())
         throw Error{Errc::invalid_input,
                     {"make a step table", "prefill and decode", "there are no such rows",
@@ -121,7 +134,9 @@ KDVFS_INLINE void StepTable::find_axes(const std::vector<StepRow>& rows) {
     const std::vector<std::uint32_t> batch_axis{batches.begin(), batches.end()};
     const std::vector<std::uint32_t> context_axis{contexts.begin(), contexts.end()};
     for (std::size_t c = 0; c < clocks_.size(); ++c)
-        costs_.push_back({{{prompts.begin(), prompts.end()}, {0}}, {batch_axis, context_axis}});
+        costs_.push_back(
+            {{{prompts.begin(), prompts.end()}, {read_before.begin(), read_before.end()}},
+             {batch_axis, context_axis}});
     if (!batch_axis.empty())
         smallest_ = {0, batch_axis.front(),
                      std::clamp(256U, context_axis.front(), context_axis.back())};
@@ -132,7 +147,7 @@ KDVFS_INLINE void StepTable::average(const std::vector<StepRow>& rows) {
     std::map<Key, std::pair<Cost, double>> sums;
     for (const StepRow& row : rows) {
         const auto place = row.phase == Phase::prefill
-                               ? std::pair{prompt_tokens(row), std::uint32_t{0}}
+                               ? std::pair{prompt_tokens(row), row.prompt_context}
                            : row.phase == Phase::decode ? std::pair{row.batch, row.context}
                                                         : std::pair<std::uint32_t, std::uint32_t>{};
         auto& [sum, count] = sums[{{row.clock, row.phase}, place}];
@@ -149,7 +164,8 @@ KDVFS_INLINE void StepTable::average(const std::vector<StepRow>& rows) {
         if (key.first.second == Phase::idle)
             at.idle = mean.energy / mean.time;
         else if (key.first.second == Phase::prefill)
-            at.prefill.cell(index(at.prefill.rows(), row), 0) = mean;
+            at.prefill.cell(index(at.prefill.rows(), row), index(at.prefill.columns(), column)) =
+                mean;
         else
             at.decode.cell(index(at.decode.rows(), row), index(at.decode.columns(), column)) = mean;
     }

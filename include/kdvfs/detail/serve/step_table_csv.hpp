@@ -76,12 +76,18 @@ KDVFS_INLINE StepTable read_step_table(std::istream& input, const std::string& n
     if (!reader.next(fields)) reader.fail("the file is empty");
     const std::size_t width = fields.size();
     const auto places = detail::find_columns(reader, fields, names);
+    static constexpr std::string_view context_name = "prompt_context";
+    const auto context = static_cast<std::size_t>(
+        std::find(fields.begin(), fields.end(), context_name) - fields.begin());
     std::vector<StepRow> rows;
     while (reader.next(fields)) {
         kdvfs::detail::require_width(fields, width, reader);
         std::array<std::string, 6> chosen;
         for (std::size_t n = 0; n < chosen.size(); ++n) chosen[n] = fields[places[n]];
         rows.push_back(detail::parse_step_row(reader, names, chosen));
+        if (context < width)
+            rows.back().prompt_context =
+                detail::number_field<std::uint32_t>(reader, fields[context], context_name);
         if (const char* fault = StepTable::find_fault(rows.back())) reader.fail(fault);
     }
     return kdvfs::detail::naming_file(name + ':' + std::to_string(reader.line()),
@@ -96,13 +102,14 @@ KDVFS_INLINE StepTable read_step_table(const std::filesystem::path& path) {
 }
 
 KDVFS_INLINE std::string to_csv(const std::vector<StepRow>& rows) {
-    std::string text = "phase,batch,context,core_mhz,time_s,energy_j\n";
+    std::string text = "phase,batch,context,core_mhz,time_s,energy_j,prompt_context\n";
     for (const StepRow& row : rows) {
         text.append(to_string(row.phase)).append(",");
         text += std::to_string(row.batch) + ',' + std::to_string(row.context) + ',' +
                 kdvfs::detail::to_csv_field(row.clock) + ',' +
                 kdvfs::detail::to_text(row.cost.time.count()) + ',' +
-                kdvfs::detail::to_text(row.cost.energy.count) + '\n';
+                kdvfs::detail::to_text(row.cost.energy.count) + ',' +
+                std::to_string(row.prompt_context) + '\n';
     }
     return text;
 }
