@@ -5,12 +5,14 @@
 
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
 #include <kdvfs/measure/meter_record.hpp>
+#include <kdvfs/measure/sensor_calibration.hpp>
 #include <kdvfs/report.hpp>
 
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -174,6 +176,8 @@ struct ReplaySettings {
     Duration counter_period = std::chrono::milliseconds{100};
     bool sensor_may_lag = true;  ///< as where users open a real board
     Duration shift{0};           ///< of the log's stamps against all others
+    /// What `kdvfs measure-sensor` has kept of the board.
+    std::optional<kdvfs::measure::SensorCalibration> sensors{};
 };
 
 /// The report of an accumulator that is told all of it in the order in which it came.
@@ -187,7 +191,8 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     EnergyAccumulator accumulator{table,
                                   {.counter_period = settings.counter_period,
                                    .kernels_repeat = settings.repeated,
-                                   .sensor_may_lag = settings.sensor_may_lag}};
+                                   .sensor_may_lag = settings.sensor_may_lag,
+                                   .sensors = settings.sensors}};
     for (const auto& [parent, enclosing] : record.places) accumulator.add_place(parent, enclosing);
     if (settings.repeated) {
         for (const RepeatedPower& power : record.repeated) accumulator.add_repeated(power);

@@ -3,6 +3,8 @@
 #include <bench/nvidia_round/training_replay.hpp>
 #include <tests/recorded_mix/made_up_training.hpp>
 
+#include <kdvfs/measure/sensor_calibration.hpp>
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 #include <string>
@@ -599,6 +602,39 @@ TEST(PyTorchStep, MadeUpPowersOfItsRangesAreToldHonestly) {
     }
     std::printf("covered %d of %d\n", covered, 2 * seeds);
     EXPECT_GE(covered, 2 * seeds - 3);
+}
+
+/// A sensor that was measured, or that of another board of the same kind, resolves no kernel beside
+/// what repeated kernels, or NVIDIA's fixed response, say of it.
+TEST(RealGpus, AMeasuredSensorSaysWhatRepeatedKernelsSay) {
+    constexpr double apart = 0.06;  // kernels in place and repeated, beside their intervals
+    const std::filesystem::path results{RECORDED_RESULTS};
+    std::ifstream kept{results / "h100_calibrated" / "sensor.csv"};
+    const kdvfs::measure::SensorCalibration sensors = kdvfs::measure::read_sensors(kept, "sensor");
+    int resolved = 0;
+    for (const auto& [board, run] : {std::pair{"h100_calibrated", "always_1"},
+                                     {"h100_again", "always_1"},
+                                     {"h100", "after_1"}}) {
+        const RecordedTraining training = read_training(results / board / "gpt_train" / run);
+        ASSERT_FALSE(training.record.runs.empty()) << run;
+        const Report known = replay(training, {.repeated = false, .sensors = sensors});
+        const Report other = replay(training, {.sensor_may_lag = false});
+        for (std::size_t k = 0; k < known.rows.size(); ++k) {
+            const auto& row = known.rows[k];
+            const auto& says = other.rows[k];
+            if (!row.energy.resolved || (!says.repeated && !says.energy.resolved)) continue;
+            const double power = (row.energy.joules / row.counted_time).count;
+            const double width = (row.energy.half_width / row.counted_time).count;
+            const double reference = says.repeated ? says.repeated->power.count
+                                                   : (says.energy.joules / says.counted_time).count;
+            std::printf("%s %s %s: %.0f +- %.0f W, %.0f W otherwise\n", board, run,
+                        to_string(row.kernel).c_str(), power, width, reference);
+            EXPECT_LE(std::abs(power - reference), width + apart * reference)
+                << board << ' ' << run << ' ' << to_string(row.kernel);
+            ++resolved;
+        }
+    }
+    EXPECT_GE(resolved, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(RealGpus, TrainingOn,

@@ -610,10 +610,6 @@ inline EnergySums EnergyAccumulator::sums() const {
 inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     EnergySums& sums, std::vector<std::string>& notes) const {
     const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
-        if (found.stale) {
-            notes.emplace_back(
-                "the sensor is not as it was measured: measure it again (kdvfs measure-sensor)");
-        }
         sums.assumed = found.rows.level;
         sums.rows = std::move(found.rows);
         sums.late_rows.clear();
@@ -622,6 +618,15 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
                        Seconds{found.likely.window}, Seconds{found.likely.rise}};
         sums.row_count = sample.seen();
         sums.split_gaps(gaps_.gaps());
+    };
+    // A sensor that is not as it was measured is sought as any other of its family.
+    const auto find = [&](const SensorSample& sample, bool counter,
+                          const std::optional<MeasuredSensor>& known, double most) {
+        auto found = find_sensor(sample, sums.columns_seen(), counter, known, most);
+        if (!found || !found->stale) return found;
+        notes.emplace_back(
+            "the sensor is not as it was measured: measure it again (kdvfs measure-sensor)");
+        return find_sensor(sample, sums.columns_seen(), counter, {}, most);
     };
     // A counter of 1 ms sees more of a gap than one power: beside work without a scope 81 % of 327
     // kernels were covered (docs/measuring.md).
@@ -647,8 +652,7 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     const bool is_usual = !measured && is_short_usual_log(log);
     if (by_power_ && is_usual) return {};
     if (log_sample_.has_clock() && !is_usual) {
-        std::optional<SensorFinding> found =
-            find_sensor(log, sums.columns_seen(), false, measured, holds);
+        std::optional<SensorFinding> found = find(log, false, measured, holds);
         if (found) judge(*found, false);
         const SourceChoice choice =
             choose_source(found, log_gain_, log.period(), settings_.counter_period);
@@ -671,8 +675,8 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     // far off (docs/measuring.md). A power beyond the limit is refused, however short the runs are,
     // and no kernel is resolved.
     sums.room.assign(sums.columns_seen(), 1);
-    std::optional<SensorFinding> found = find_sensor(counter_sample_, sums.columns_seen(), true,
-                                                     measured_sensor(counter_sample_, true));
+    std::optional<SensorFinding> found =
+        find(counter_sample_, true, measured_sensor(counter_sample_, true), 0);
     if (found) judge(*found, true);
     if (found && found->holds(sums.kernel_seconds())) {
         take(std::move(*found), counter_sample_);

@@ -300,7 +300,8 @@ private:
     const SensorPrior prior = measured  ? SensorPrior::of(*measured)
                               : counter ? SensorPrior{}
                                         : SensorPrior::of_log(period);
-    const bool has_family = !measured && !counter && SensorPrior::has_family(sample.period());
+    // A measured sensor does not make powers alike inside runs (`is_usual_log`).
+    const bool has_family = !counter && SensorPrior::has_family(sample.period());
     const auto takes_usual = [&](const SensorPosterior& of, const SensorFinding& found) {
         return has_family && is_usual_log(of, found);
     };

@@ -101,8 +101,8 @@ public:
         };
         // Parts of steps are free, and never singular; what a few kinds of steps alike cannot tell
         // of sequences and contexts does not grow beyond them.
-        for (const std::size_t c : {0, 1, 2}) hold(c, 1e3);
-        for (const std::size_t c : {3, 4, 5}) hold(c, slope);
+        for (std::size_t c = 0; c < 3; ++c) hold(c, 1e3);
+        for (std::size_t c = 3; c < 6; ++c) hold(c, slope);
         for (std::size_t c = first_cell; c < columns_; ++c) hold(c, from_plane);
         return {*this, measure::Cholesky{matrix}.solve(right_)};
     }
