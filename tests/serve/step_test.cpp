@@ -3,7 +3,7 @@
 #include <bench/serving/roofline_board.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
-#include <kdvfs/serve/step_run.hpp>
+#include <kdvfs/serve/step_proof.hpp>
 #include <kdvfs/serve/step_table.hpp>
 
 #include <gtest/gtest.h>
