@@ -103,7 +103,8 @@ void set_beside(Report& report, const measuring::RecordedTraining& training) {
 struct Shifted {
     int before = 0;
     int after = 0;
-    int steady = 0;       ///< move by less than half a half-width
+    int both = 0;
+    int steady = 0;       ///< of those: move by less than half a half-width
     double farthest = 0;  ///< half-widths
 
     void add(const Report& whole, const Report& moved) {
@@ -117,21 +118,19 @@ struct Shifted {
             const double apart = std::abs((b.joules / moved.rows[k].counted_time).count - watts);
             const double part = apart / (a.half_width / whole.rows[k].counted_time).count;
             steady += part < 0.5 ? 1 : 0;
-            both += 1;
+            ++both;
             farthest = std::max(farthest, part);
         }
     }
-    int both = 0;
 };
 
 Shifted shift(const measuring::RecordedTraining& training, bool repeated) {
     using measuring::replay;
     Shifted found;
-    const Report whole = replay(training, {.repeated = repeated, .sensor_may_lag = true});
+    const Report whole = replay(training, {.repeated = repeated});
     for (const int by : {-300, 300}) {
-        found.add(whole, replay(training, {.repeated = repeated,
-                                           .sensor_may_lag = true,
-                                           .shift = std::chrono::microseconds{by}}));
+        found.add(whole,
+                  replay(training, {.repeated = repeated, .shift = std::chrono::microseconds{by}}));
     }
     return found;
 }

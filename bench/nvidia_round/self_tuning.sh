@@ -17,6 +17,7 @@ out=${1:?output folder}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 command=${KDVFS_COMMAND:-kdvfs}
+python=${PYTHON:-python3}
 nvml=${NVML:-$(ldconfig -p | sed -n 's/.*libnvidia-ml\.so\.1 (.*x86-64) => //p' | head -n 1)}
 [ -f "$nvml" ] || { echo "no libnvidia-ml.so.1 here; name it in NVML" >&2; exit 2; }
 
@@ -28,7 +29,7 @@ ${CC:-cc} -shared -fPIC -w -Wl,--no-as-needed -Wl,-soname,libnvidia-ml.so.1 -Wl,
     "$here/refusing_nvml.c" "$shim/libnvidia-mk.so.1" -o "$shim/libnvidia-ml.so.1"
 
 # 4 is the refusal (NVML_ERROR_NO_PERMISSION); the driver's own library would not be initialized, 1.
-LD_LIBRARY_PATH=$shim python3 -c 'import ctypes, sys
+LD_LIBRARY_PATH=$shim "$python" -c 'import ctypes, sys
 sys.exit(ctypes.CDLL("libnvidia-ml.so.1").nvmlDeviceResetGpuLockedClocks(None) != 4)' ||
     { echo "nothing would be refused here" >&2; exit 2; }
 
@@ -37,7 +38,7 @@ rm -f "$out/ledger.csv"
 status=0
 REFUSED_LOG=$out/refused.txt LD_LIBRARY_PATH=$shim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
     timeout 300 "$command" run --save --ledger "$out/ledger.csv" --report "$out/report.txt" -- \
-    "${PYTHON:-python3}" "$here/../attach_round/train.py" --steps "${KDVFS_STEPS:-700}" \
+    "$python" "$here/../attach_round/train.py" --steps "${KDVFS_STEPS:-700}" \
     >"$out/train.txt" 2>&1 || status=$?
 echo "exit status $status; refused: $(sort "$out/refused.txt" | uniq -c | tr '\n' ' ')"
 tail -n 5 "$out/train.txt"

@@ -9,9 +9,12 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
+#include <utility>
 
 namespace kdvfs::inline v0_3::serve {
 
@@ -67,12 +70,42 @@ private:
     StepClocks clocks_;
 };
 
-/// A sweep while serving. Its energy counter shows a sample every so often, as boards' do.
+/// Gives what reads a board's energy counter every 100 ms its values.
+class CounterReader {
+public:
+    /// @param late    so late a value is read
+    /// @param quantum of the counter; 0: it has none
+    explicit CounterReader(Seconds late = Seconds{0}, Joules quantum = {})
+        : late_{late}, quantum_{quantum} {}
+
+    /// @param take called with the time of each reading, and the reading
+    template <class Take>
+    void observe(Seconds begin, Seconds end, Joules energy, Take take) {
+        for (; next_ <= end; next_ += Seconds{0.1}) {
+            const double part = end > begin ? std::max((next_ - begin) / (end - begin), 0.0) : 1;
+            const Joules exact = before_ + (energy - before_) * part;
+            values_.push_back(
+                {next_, quantum_ > Joules{} ? quantum_ * std::floor(exact / quantum_) : exact});
+        }
+        before_ = energy;
+        for (; !values_.empty() && values_.front().first + late_ <= end; values_.pop_front())
+            take(values_.front().first + late_, values_.front().second);
+    }
+
+private:
+    Seconds late_;
+    Joules quantum_;
+    Seconds next_{0};
+    Joules before_{0};
+    std::deque<std::pair<Seconds, Joules>> values_;
+};
+
+/// A sweep while serving.
 class SweepingClocks final : public ClockPolicy {
 public:
     /// Refers to the sweep.
-    explicit SweepingClocks(StepSweep& sweep, Seconds counter_period = Seconds{0.1})
-        : sweep_{sweep}, period_{counter_period} {}
+    explicit SweepingClocks(StepSweep& sweep, CounterReader counter = CounterReader{})
+        : sweep_{sweep}, counter_{std::move(counter)} {}
     Megahertz for_step(Seconds now, StepShape shape, Seconds) override {
         return sweep_.clock_for(now, shape);
     }
@@ -82,18 +115,13 @@ public:
             sweep_.idled(end);
         else
             sweep_.ran(shape, begin, end);
-        for (; next_sample_ <= end; next_sample_ += period_) {
-            const double part = end > begin ? (next_sample_ - begin) / (end - begin) : 1;
-            sweep_.energy(next_sample_, before_ + (energy - before_) * std::max(part, 0.0));
-        }
-        before_ = energy;
+        counter_.observe(begin, end, energy,
+                         [&](Seconds time, Joules value) { sweep_.energy(time, value); });
     }
 
 private:
     StepSweep& sweep_;
-    Seconds period_;
-    Seconds next_sample_{0};
-    Joules before_{0};
+    CounterReader counter_;
 };
 
 /// One clock for an epoch of 5 s, chosen from what the epoch before it did (the instance manager of

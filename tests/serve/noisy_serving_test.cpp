@@ -33,54 +33,6 @@ namespace {
 
 using MakePolicy = std::function<std::unique_ptr<ClockPolicy>()>;
 
-/// Gives what reads a board's counter every 100 ms its values, late and in whole quanta.
-class CounterReader {
-public:
-    CounterReader(Seconds late, Joules quantum) : late_{late}, quantum_{quantum} {}
-
-    /// @param take called with the time of each reading, and the reading
-    template <class Take>
-    void observe(Seconds begin, Seconds end, Joules energy, Take take) {
-        for (; next_ <= end; next_ += Seconds{0.1}) {
-            const double part = end > begin ? std::max((next_ - begin) / (end - begin), 0.0) : 1;
-            const Joules exact = before_ + (energy - before_) * part;
-            values_.push_back({next_, Joules{std::floor(exact / quantum_) * quantum_.count}});
-        }
-        before_ = energy;
-        for (; !values_.empty() && values_.front().first + late_ <= end; values_.pop_front())
-            take(values_.front().first + late_, values_.front().second);
-    }
-
-private:
-    Seconds late_;
-    Joules quantum_;
-    Seconds next_{0};
-    Joules before_{0};
-    std::deque<std::pair<Seconds, Joules>> values_;
-};
-
-class LateSweep final : public ClockPolicy {
-public:
-    LateSweep(StepSweep& sweep, CounterReader counter)
-        : sweep_{sweep}, counter_{std::move(counter)} {}
-    Megahertz for_step(Seconds now, StepShape step, Seconds) override {
-        return sweep_.clock_for(now, step);
-    }
-    Megahertz when_idle(Seconds now) override { return sweep_.clock_for(now, {}); }
-    void observe(StepShape step, Seconds begin, Seconds end, Joules energy) override {
-        if (phase_of(step) == Phase::idle)
-            sweep_.idled(end);
-        else
-            sweep_.ran(step, begin, end);
-        counter_.observe(begin, end, energy,
-                         [&](Seconds time, Joules value) { sweep_.energy(time, value); });
-    }
-
-private:
-    StepSweep& sweep_;
-    CounterReader counter_;
-};
-
 /// A policy that is proven against a fixed clock while it is followed.
 class ProvenClocks final : public ClockPolicy {
 public:
@@ -135,8 +87,8 @@ public:
         options.clocks = board_.clocks();
         std::deque<StepSweep> sweeps;
         serve({requests.begin(), end}, 0, [&] {
-            return std::make_unique<LateSweep>(sweeps.emplace_back(options),
-                                               CounterReader{noise_.counter_late, noise_.quantum});
+            return std::make_unique<SweepingClocks>(
+                sweeps.emplace_back(options), CounterReader{noise_.counter_late, noise_.quantum});
         });
         for (std::size_t b = 1; b < sweeps.size(); ++b) sweeps.front().add(sweeps[b]);
         return make_step_plan(StepTable{sweeps.front().rows()}, sweeps.front().load(),

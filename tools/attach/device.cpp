@@ -54,6 +54,7 @@ Settings Settings::from_environment() {
     settings.off = kind == Kind::off;
     settings.sets_clocks =
         kind == Kind::sweep || kind == Kind::follow || kind == Kind::compare || kind == Kind::tune;
+    settings.saves = kind == Kind::tune;
     settings.repeats = text_of("KDVFS_MODE") == "repeat";
     settings.whole_graphs = text_of("KDVFS_ATTACH_GRAPHS") == "whole";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {
@@ -207,13 +208,9 @@ kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& 
                                      "(kdvfs measure-latency)");
         }
     }
-    // A run that saves is measured where clocks cannot be set. A sweep or a plan has nothing to say
-    // then.
-    const bool tunes =
-        kdvfs::tune::session_mode_from_environment().kind == kdvfs::tune::SessionMode::Kind::tune;
     // What the solution costs grows with the square of the columns, and with their cube at the end:
     // a counter of 100 ms is fitted in 14 ways.
-    return {.on_refused = tunes ? kdvfs::OnRefused::measure_only : kdvfs::OnRefused::fail,
+    return {.on_refused = settings.saves ? kdvfs::OnRefused::measure_only : kdvfs::OnRefused::fail,
             .switch_latency = latency,
             .idle_clock = settings.idle,
             .meter_every = 1,

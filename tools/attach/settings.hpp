@@ -39,6 +39,7 @@ enum class Level { kernel, range };
 struct Settings {
     bool off = false;          ///< `KDVFS_MODE=off`
     bool sets_clocks = false;  ///< a sweep, a plan or a pipeline's plan is requested
+    bool saves = false;        ///< `KDVFS_MODE=auto`: measured where clocks cannot be set
     bool repeats = false;      ///< `KDVFS_MODE=repeat`: kernels, never ranges
     kdvfs::IdleClock idle{};   ///< not beside a sweep, a plan or repeated kernels
     bool whole_graphs = false;

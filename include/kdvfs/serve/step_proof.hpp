@@ -151,7 +151,7 @@ public:
         if (phase_ == Phase::sweep) return sweep_.idled(now);
         if (clocks_) clocks_->rest();
     }
-    /// A sample of the energy counter, after all steps that began before it were told.
+    /// A sample of the energy counter, after all steps that began before it were given.
     void energy(Seconds time, Joules reading) {
         if (phase_ == Phase::sweep) return sweep_.energy(time, reading);
         if (phase_ == Phase::top) return;

@@ -94,7 +94,7 @@ public:
         if (in_warm_up(now)) load_.add({}, Seconds{0});
     }
 
-    /// A sample of the energy counter, after all steps that began before it were told.
+    /// A sample of the energy counter, after all steps that began before it were given.
     void energy(Seconds time, Joules reading) {
         boards_.front().rested(asked_, time);
         boards_.front().sample(time, reading);

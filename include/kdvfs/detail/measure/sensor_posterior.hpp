@@ -536,6 +536,7 @@ inline RowSums SensorPosterior::row_sums(const Sensor& sensor) const {
 }
 
 inline void SensorPosterior::choose_way() {
+    if (lasting_ <= 0) return;
     const auto error = [&] {
         const RowSums sums = row_sums(likely());
         SymmetricMatrix gram = sums.level.gram;
@@ -547,7 +548,6 @@ inline void SensorPosterior::choose_way() {
         }
         return square;
     };
-    if (lasting_ <= 0) return;
     const double whitened = error();
     const double lasting = std::exchange(lasting_, 0);
     if (error() > whitened) lasting_ = lasting;

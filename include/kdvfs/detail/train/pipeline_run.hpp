@@ -69,7 +69,7 @@ public:
         return figures;
     }
     /// @param all maxima of `own_figures` over the ranks
-    /// @param comparable whether the iteration tells of the plan: not beside a slow stage
+    /// @param comparable whether the iteration says something of the plan: not beside a slow stage
     void take(std::span<const double> all, bool comparable) {
         const Step ran = ran_.front();
         ran_.pop_front();

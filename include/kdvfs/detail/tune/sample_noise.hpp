@@ -43,7 +43,7 @@ struct KernelSamples {
     double scale_square = 0;  ///< of noise beyond what was stated
 };
 
-/// Noise of samples: squares of what they are off, and what these are told from.
+/// Noise of samples: squares of what they are off, and what these are found from.
 struct NoiseSum {
     double squares = 0;
     double freedom = 0;
@@ -102,8 +102,8 @@ inline void remove_levels(std::vector<KernelSamples>& kernels) {
     }
 }
 
-/// What samples of one sweep have in common beside its level, told by the correlations of what they
-/// are off from the means of their points.
+/// What samples of one sweep have in common beside its level, found by the correlations of what
+/// they are off from the means of their points.
 struct SweepLuck {
     double neighbours = 0;  ///< correlation of neighbouring clocks of a kernel
     /// By how much more a mean over many neighbouring clocks may be off than if each had luck of
