@@ -712,7 +712,9 @@ TEST_F(Accumulating, PowersBelowTheRestingBoardsAreRefused) {
 
 /// 20,000 intervals a second beside a counter and a power log, through which a source is chosen:
 /// none is lost, and what is kept does not grow. For an hour where `KDVFS_SOAK` is set.
-TEST_F(Accumulating, TwentyThousandIntervalsASecondLoseNothing) {
+class ManyIntervals : public Accumulating, public testing::WithParamInterface<Duration> {};
+
+TEST_P(ManyIntervals, LoseNothing) {
     constexpr Duration length = 50us;
     constexpr double watts = 400;
     const Duration end = std::getenv("KDVFS_SOAK") != nullptr ? Duration{1h} : Duration{15s};
@@ -722,14 +724,16 @@ TEST_F(Accumulating, TwentyThousandIntervalsASecondLoseNothing) {
     Duration now{0};
     accumulator.add(EnergySample{at(now), {0}, 0});
     while (now < end) {
-        const Duration until = now + 20ms;
+        const Duration begin = now;
+        const Duration until = now + GetParam();
         for (; now < until; now += length, ++calls) {
             accumulator.add({calls % 3 == 0 ? gemm : gelu, {}, {}, at(now), at(now + length), 0});
         }
-        accumulator.add(
-            PowerReading{{watts + static_cast<double>(calls % 7)}, at(now), ReadingStatus::ok});
-        if (now % 100ms == 0ns) {
-            accumulator.add(EnergySample{at(now), {watts * Seconds{now}.count()}, 0});
+        for (Duration read = begin + 20ms; read <= now; read += 20ms) {
+            accumulator.add(PowerReading{
+                {watts + static_cast<double>(read.count() % 7)}, at(read), ReadingStatus::ok});
+            if (read % 100ms != 0ns) continue;
+            accumulator.add(EnergySample{at(read), {watts * Seconds{read}.count()}, 0});
         }
         accumulator.advance(at(now));
         ASSERT_GT(accumulator.room(), 0U);
@@ -739,12 +743,32 @@ TEST_F(Accumulating, TwentyThousandIntervalsASecondLoseNothing) {
     std::uint64_t counted = 0;
     for (const ReportRow& row : found.rows) counted += row.metered_calls;
     EXPECT_EQ(counted, calls);
-    EXPECT_NEAR(found.totals.counter.count, watts * Seconds{end}.count(),
-                1e-3 * watts * Seconds{end}.count());
+    EXPECT_NEAR(found.totals.counter.count, watts * Seconds{now}.count(),
+                1e-3 * watts * Seconds{now}.count());
     EXPECT_LT(std::abs(found.totals.unexplained.count), 1e-3 * found.totals.counter.count);
     for (const std::string& note : found.notes) {
         EXPECT_EQ(note.find("too late"), std::string::npos) << note;
+        EXPECT_EQ(note.find("were full"), std::string::npos) << note;
         EXPECT_EQ(note.find("more than"), std::string::npos) << note;
+    }
+}
+/// As a program makes them, and as records come.
+INSTANTIATE_TEST_SUITE_P(Bursts, ManyIntervals, testing::Values(Duration{20ms}, Duration{900ms}));
+
+/// A framework tries many kernels before it runs some of them: these have the columns.
+TEST_F(Accumulating, KernelsThatAreTriedAtFirstTakeNoColumns) {
+    for (int i = 0; i < 60; ++i) work.run(kernels.id("tried " + std::to_string(i)), 5ms, 300);
+    for (int i = 0; i < 1500; ++i) {
+        work.run(gemm, microseconds(2000, 9000), 500);
+        work.run(gelu, microseconds(2000, 9000), 200);
+    }
+    EnergyAccumulator accumulator{kernels,
+                                  {.counter_period = 1ms, .most_columns = 48, .pool_below = 1e-3}};
+    feed(accumulator, 1ms);
+    const Report found = report(accumulator);
+    for (const ReportRow& row : found.rows) {
+        const bool main = row.kernel.name == "gemm" || row.kernel.name == "gelu";
+        EXPECT_EQ(row.energy.resolved, main) << row.kernel.name;
     }
 }
 

@@ -353,7 +353,9 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
 /// kernels that have too little time to be attributed one by one.
 inline std::optional<std::size_t> EnergyAccumulator::column_for(KernelId kernel,
                                                                 ClockPoint applied) {
-    constexpr double begin = 1;  // s; before, any kernel has a large share
+    // s; before, any kernel has a large share. Those that are only tried to choose the fastest (by
+    // XLA, by cuDNN) run for some milliseconds each, and must not take most columns.
+    const double begin = place_.size() < settings_.most_columns / 4 ? 1 : 10;
     const double own = Seconds{facts_.at(kernel).applied.total()}.count();
     const bool full = place_.size() >= settings_.most_columns;
     if (settings_.pool_below > 0 &&

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
@@ -72,6 +73,7 @@ public:
         if (interval.start < walked_to_) ++late_;
         if (interval.end <= std::max(interval.start, walked_to_) && !interval.ends_scope) return;
         if (intervals_.size() >= capacity_) make_room(intervals_, sink);
+        ++burst_;
         if (!intervals_.empty() && interval.start < intervals_.items.back().start) {
             intervals_.sorted = false;
         }
@@ -104,8 +106,12 @@ public:
     [[nodiscard]] std::size_t room() const {
         return capacity_ - std::min(capacity_, intervals_.size());
     }
-    /// Whether the buffer is soon full.
-    [[nodiscard]] bool fills() const { return room() < capacity_ / 8; }
+    /// Whether the buffer may be full before this is asked again: intervals come in bursts, such as
+    /// the records of a second.
+    [[nodiscard]] bool fills() {
+        longest_burst_ = std::max(longest_burst_, std::exchange(burst_, 0));
+        return room() < std::max(capacity_ / 8, 2 * longest_burst_);
+    }
 
     /// From now on longer runs than this are measured directly.
     void direct_from(Duration length) { direct_from_ = length; }
@@ -203,6 +209,8 @@ private:
     Queue<At<ClockPoint>> clocks_;
     Queue<At<bool>> metering_;
     Queue<At<IterationMark>> iterations_;
+    std::size_t burst_ = 0;  // intervals since `fills` was asked
+    std::size_t longest_burst_ = 0;
 
     TimePoint walked_to_ = TimePoint::min();
     std::vector<Run> running_;
