@@ -45,7 +45,7 @@ if(NOT KDVFS_NVML_INCLUDE_DIR)
     string(APPEND absent "|^nvml\\.h$")
 endif()
 
-set(header_flags -std=c++20 ${kdvfs_warning_options} -I${PROJECT_SOURCE_DIR}/include)
+set(header_flags -std=c++20 ${kdvfs_warning_options} -Werror -I${PROJECT_SOURCE_DIR}/include)
 foreach(target Microsoft.GSL::GSL Eigen3::Eigen nlohmann_json::nlohmann_json HipHost::HipHost
         CudaHeaders::CudaHeaders MPI::MPI_CXX)
     if(TARGET ${target})

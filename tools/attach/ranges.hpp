@@ -47,7 +47,8 @@ public:
             for (const Range& around : open_) {
                 if (around.opener == opener) range.path = around.path;
             }
-            range.path += (range.path.empty() ? "" : "/") + range_name(name);
+            if (!range.path.empty()) range.path += '/';
+            range.path += range_name(name);
             range.operation = operation_of(name);
         }
         const auto around = std::count_if(open_.begin(), open_.end(),
