@@ -141,6 +141,24 @@ TEST(IterationsOfLaunches, AreNotThoseOfAnInnerLoop) {
     EXPECT_EQ(program.iterations.stability(), 1);
 }
 
+/// JAX: hundreds of kernels are tried, then each step is one graph, of 30 ms.
+TEST(IterationsOfLaunches, AreFoundBehindALongBeginningOfOtherLaunches) {
+    Program program;
+    std::uint32_t random = 1;
+    for (int i = 0; i < 11'000; ++i) {
+        random = random * 1664525U + 1013904223U;
+        program.launches(random >> 24U);
+    }
+    for (int i = 0; i < 400; ++i) {
+        program.now += std::chrono::milliseconds{30};
+        program.launches(1000);
+        program.launches(1001);
+    }
+    EXPECT_EQ(program.iterations.period(), 2U);
+    EXPECT_EQ(program.iterations.stability(), 1);
+    EXPECT_GT(program.iterations.count(), 150U);
+}
+
 TEST(IterationsOfLaunches, AreNotFoundWhereThereAreNone) {
     Program program;
     std::uint32_t random = 1;

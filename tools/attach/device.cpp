@@ -210,13 +210,14 @@ kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& 
     }
     // What the solution costs grows with the square of the columns, and with their cube at the end:
     // a counter of 100 ms is fitted in 14 ways.
-    return {.on_refused = settings.saves ? kdvfs::OnRefused::measure_only : kdvfs::OnRefused::fail,
-            .switch_latency = latency,
-            .idle_clock = settings.idle,
-            .meter_every = 1,
-            .repeat = {.after = settings.repeat_after},
-            .may_repeat = true,  // the user has said so to the attach command
-            .accumulator = {.most_columns = 96, .pool_below = 1e-3}};
+    return {
+        .on_refused = settings.saves ? kdvfs::OnRefused::measure_only : kdvfs::OnRefused::fail,
+        .switch_latency = latency,
+        .idle_clock = settings.idle,
+        .meter_every = 1,
+        .repeat = {.after = settings.repeat_after},
+        .may_repeat = true,  // the user has said so to the attach command
+        .accumulator = {.capacity = std::size_t{1} << 18U, .most_columns = 96, .pool_below = 1e-3}};
 }
 
 void Device::stay_up() {
@@ -479,6 +480,7 @@ void Device::look_beside(std::vector<std::uint32_t> seen) {
 void Device::meter_every(unsigned every) {
     every_.store(every, std::memory_order_relaxed);
     const std::lock_guard lock{beginning_};
+    share_.reset();
     if (every != 0) return;
     meters_ = false;
     session_->begin_iteration(false, false);
@@ -495,29 +497,39 @@ void Device::begin_iteration(bool known) {
     auto waits = Repeating::waits_for_iteration;
     if (known) repeating_state_.compare_exchange_strong(waits, Repeating::begun);
     next_place_.store(known ? 0 : nowhere, std::memory_order_relaxed);
-    const unsigned every =
-        paused_.load(std::memory_order_relaxed) ? 0 : every_.load(std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
-    const auto is_metered = [every](std::uint64_t which) {
-        return every != 0 && which % every == every - 1;
-    };
     const std::lock_guard lock{beginning_};
+    const auto [now, next] = meters(number, known);
     // A stretch before iterations are known must not pass for one where all is metered anyway.
-    if (known || !meters_ || !is_metered(number)) {
-        meters_ = is_metered(number);
+    if (known || !meters_ || !now) {
+        meters_ = now;
         session_->begin_iteration(meters_, known);
     }
+    const bool before = std::exchange(metered_before_, now);
     using Kind = kdvfs::tune::SessionMode::Kind;
     if (!needs_times_ || session_->mode() == Kind::sweep || session_->mode() == Kind::tune) return;
     // Before, as switching takes its time; behind, and before the first, as what was launched may
     // not have run yet.
-    needs_times_(number == 0 || paused_ || is_metered(number) || is_metered(number + 1) ||
-                 (number > 0 && is_metered(number - 1)));
+    needs_times_(number == 0 || paused_ || now || next || before);
+}
+
+/// The caller holds the lock.
+MeterShare::Metered Device::meters(std::uint64_t iteration, bool known) {
+    const unsigned every = paused_ ? 0 : every_.load(std::memory_order_relaxed);
+    if (known && every != 0 && share_) {
+        return share_->begin(kdvfs::TimePoint{std::chrono::steady_clock::now().time_since_epoch()});
+    }
+    const auto is_metered = [every](std::uint64_t which) {
+        return every != 0 && which % every == every - 1;
+    };
+    return {is_metered(iteration), is_metered(iteration + 1)};
 }
 
 void Device::report_times(std::function<void(bool)> needs) {
     const std::lock_guard lock{beginning_};
     needs_times_ = std::move(needs);
+    if (!settings_.meter_every && every_ == 1 && !settings_.sets_clocks && !settings_.repeats)
+        share_.emplace();
 }
 
 kdvfs::measure::Report Device::report() const {
@@ -525,7 +537,19 @@ kdvfs::measure::Report Device::report() const {
     if (settings_.level == Level::range && !sums_ranges()) unresolve_short_ranges(report);
     pool_numbered_ranges(report);
     leave_out_unknown(report);
+    tell_meter_share(report);
     return report;
+}
+
+void Device::tell_meter_share(kdvfs::measure::Report& report) const {
+    const std::lock_guard lock{beginning_};
+    if (!share_ || !share_->cost() || share_->cost()->every == 1) return;
+    const auto [share, half_width, every] = *share_->cost();
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << "records slowed the program by " << 100 * share
+         << " % (+- " << 100 * half_width << "): iterations are metered in 1 stretch of " << every
+         << ", so that it is " << 100 * MeterShare::budget << " %; --meter 1 meters all";
+    report.notes.push_back(text.str());
 }
 
 /// Work that nobody knows of would count as idle: where it is over 1 % of the busy time no joules

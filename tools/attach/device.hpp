@@ -8,6 +8,7 @@
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/attach/iterations.hpp>
+#include <tools/attach/meter_share.hpp>
 #include <tools/attach/range_names.hpp>
 #include <tools/attach/settings.hpp>
 
@@ -127,13 +128,16 @@ public:
     /// An iteration begins, or, before iterations are `known`, a stretch of time.
     void begin_iteration(bool known = true);
 
-    /// Meters one iteration in so many from the next one on; 0: none, from here on.
+    /// Meters one iteration in so many from the next one on; 0: none, from here on. Nobody else
+    /// chooses after that.
     void meter_every(unsigned every);
     /// Meters nothing from here on, until the first iteration after it is called with false: times
     /// of launches are not to be had. Sweeps go on.
     void pause(bool paused);
     /// @param needs called as an iteration begins: whether times of launches are needed, in this
-    ///              one or in those beside it; not called while a program is swept
+    ///              one or in those beside it; not called while a program is swept. Where all
+    ///              iterations would be metered, as many are as cost 1 % of the program's time
+    ///              (`MeterShare`)
     void report_times(std::function<void(bool needed)> needs);
 
     /// There may be work that nobody sees: the clock stays up from here on, where there is one for
@@ -199,6 +203,8 @@ private:
                                                    const std::function<void()>*& way);
     [[nodiscard]] bool repeating_begins();
     void leave_out_unknown(kdvfs::measure::Report& report) const;
+    void tell_meter_share(kdvfs::measure::Report& report) const;
+    [[nodiscard]] MeterShare::Metered meters(std::uint64_t iteration, bool known);
     void look_for_iteration(const kdvfs::extend::ScopeKind& kind);
     void look_beside(std::vector<std::uint32_t> seen);
     [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
@@ -216,8 +222,10 @@ private:
     enum class Repeating { not_yet, waits_for_iteration, begun };
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};
     std::function<void(bool)> needs_times_;
-    std::mutex beginning_;
-    bool meters_ = true;  // as the session was told last
+    mutable std::mutex beginning_;
+    bool meters_ = true;                 // as the session was told last
+    bool metered_before_ = true;         // the iteration before
+    std::optional<MeterShare> share_{};  // where nobody has said how many are metered
     std::optional<kdvfs::StandingRequest> stays_up_;
     std::mutex mutex_;
     Iterations iterations_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -17,10 +18,11 @@ namespace attach {
 /// Finds the iterations of a program in the sequence of its launches: their period, and a place
 /// that is met once in each, told by the last few launches, where the next one then begins. Looked
 /// for when 512 launches have been seen, and again whenever they have doubled, until it is found,
-/// up to 65536; the search takes up to a tenth of a second and is for a thread that launches
-/// nothing: `look_is_due`, `look`, `take`. A period that does not cover nine in ten of the launches
-/// behind it was that of an inner loop, such as layers: it is given up, and a longer one is looked
-/// for. Not thread-safe.
+/// up to 65536, and among the launches of the last 5 s where these are 64 or more: a program whose
+/// step is one graph makes few after a long beginning. The search takes up to a tenth of a second
+/// and is for a thread that launches nothing: `look_is_due`, `look`, `take`. A period that does not
+/// cover nine in ten of the launches behind it was that of an inner loop, such as layers: it is
+/// given up, and a longer one is looked for. Not thread-safe.
 class Iterations {
 public:
     /// Takes in a launch, made at that time. @returns whether an iteration begins with it
@@ -31,8 +33,17 @@ public:
         now_ = now;
         if (period_ == 0) {
             if (seen_.size() >= most_seen) return false;
+            if (seen_.empty()) looked_ = now;
             seen_.push_back(kernel);
-            look_is_due_ = seen_.size() == next_look_;
+            if (seen_.size() == next_look_) {
+                next_look_ *= 2;
+                look_from_ = 0;
+                look_is_due_ = true;
+            } else if (now - looked_ > std::chrono::seconds{5} &&
+                       seen_.size() - looked_at_ >= fewest_launches) {
+                look_from_ = looked_at_;
+                look_is_due_ = true;
+            }
             return false;
         }
         if (++since_found_ == next_check_ && !holds()) return false;
@@ -61,8 +72,9 @@ public:
     /// @returns a copy of what has been launched, for `look`
     [[nodiscard]] std::vector<std::uint32_t> begin_look() {
         look_is_due_ = false;
-        next_look_ = 2 * seen_.size();
-        return seen_;
+        looked_ = now_;
+        looked_at_ = seen_.size();
+        return {seen_.begin() + static_cast<std::ptrdiff_t>(look_from_), seen_.end()};
     }
     /// @param seen launches, the oldest first
     [[nodiscard]] static std::optional<Found> look(const std::vector<std::uint32_t>& seen);
@@ -101,12 +113,14 @@ public:
 private:
     static constexpr std::size_t most_seen = std::size_t{1} << 16U;
     static constexpr std::size_t most_candidates = 128;
+    static constexpr std::size_t fewest_launches = 64;
 
     /// Whether the period still explains what is launched; where not, the search begins again.
     bool holds() {
         next_check_ *= 2;
         if (coverage() >= 0.9) return true;
         next_look_ = std::min(4 * found_after_, most_seen);
+        looked_at_ = 0;
         period_ = 0;
         count_ = 0;
         alike_ = 0;
@@ -123,6 +137,9 @@ private:
     bool look_is_due_ = false;
     std::ptrdiff_t anchored_ = 0;
     std::size_t next_look_ = 512;
+    std::size_t look_from_ = 0;  // of the launches seen
+    std::size_t looked_at_ = 0;  // launches seen at the last look, and when that was
+    kdvfs::TimePoint looked_{};
     std::size_t period_ = 0;
     std::size_t found_after_ = 0;
     std::uint64_t since_found_ = 0;
