@@ -537,11 +537,11 @@ kdvfs::measure::Report Device::report() const {
     if (settings_.level == Level::range && !sums_ranges()) unresolve_short_ranges(report);
     pool_numbered_ranges(report);
     leave_out_unknown(report);
-    tell_meter_share(report);
+    note_meter_share(report);
     return report;
 }
 
-void Device::tell_meter_share(kdvfs::measure::Report& report) const {
+void Device::note_meter_share(kdvfs::measure::Report& report) const {
     const std::lock_guard lock{beginning_};
     if (!share_ || !share_->cost() || share_->cost()->every == 1) return;
     const auto [share, half_width, every] = *share_->cost();

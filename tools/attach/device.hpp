@@ -203,7 +203,7 @@ private:
                                                    const std::function<void()>*& way);
     [[nodiscard]] bool repeating_begins();
     void leave_out_unknown(kdvfs::measure::Report& report) const;
-    void tell_meter_share(kdvfs::measure::Report& report) const;
+    void note_meter_share(kdvfs::measure::Report& report) const;
     [[nodiscard]] MeterShare::Metered meters(std::uint64_t iteration, bool known);
     void look_for_iteration(const kdvfs::extend::ScopeKind& kind);
     void look_beside(std::vector<std::uint32_t> seen);
