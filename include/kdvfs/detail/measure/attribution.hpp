@@ -279,7 +279,7 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     estimate_->integrate(sums.assumed, sums.hypotheses);
     estimate_->doubt(sums.doubts, sums.column_seconds);
     // The sample that the sensor is found by is not all that the counter counted.
-    if (!sums.hypotheses.empty()) {
+    if (sums.sensor) {
         estimate_->agree(sums.column_seconds, sums.counter.count / sums.gain);
     }
     estimate_->add_common_error(sums.possible.may_hide() / sums.gain);

@@ -93,6 +93,7 @@ public:
     /// second, without what a straight line through the run does: standard deviation, W.
     [[nodiscard]] double wanders(const Sensor& sensor) const;
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
+    [[nodiscard]] double period() const { return period_; }
     /// What the likeliest hypothesis leaves of a row, W, root mean square.
     [[nodiscard]] double unexplained() const { return std::sqrt(square_); }
     /// How much more what rows of one place in the sequence leave resembles each other than chance
