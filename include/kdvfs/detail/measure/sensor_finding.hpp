@@ -321,7 +321,7 @@ private:
         found = LimitedFinding{sample, centred, prior, limit}.find(takes_usual);
     } else if (SensorPosterior posterior{sample, counter, centred, prior, {.guesses = guesses}};
                posterior.solved()) {
-        posterior.choose_way();
+        posterior.choose_way(posterior.likely());
         found = finding_of(posterior);
         found->usual = takes_usual(posterior, *found);
         found->wanders = posterior.wanders(found->likely);
