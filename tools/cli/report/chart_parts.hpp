@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <tools/cli/report/page.hpp>
 
 #include <algorithm>
@@ -26,9 +27,7 @@ inline Json shown(double value) {
 
 /// "+1.25 %"
 inline std::string percent_text(double percent, int digits = 2) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%+.*f %%", digits, percent);
-    return text;
+    return kdvfs::io::format_text("%+.*f %%", digits, percent);
 }
 
 /// "1 point", "2 points"
@@ -117,9 +116,7 @@ inline Json zero_line(const char* axis) {
 }
 
 inline std::string fixed_text(double value, int digits = 1) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.*f", digits, value);
-    return text;
+    return kdvfs::io::format_text("%.*f", digits, value);
 }
 
 /// A value with its interval for each kernel, downwards: `field`, `field`_low and `field`_high of
