@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -20,9 +19,7 @@ inline constexpr int chart_width = 880;
 /// A number as a specification holds it: six digits are more than a picture shows.
 inline Json shown(double value) {
     if (!std::isfinite(value)) return nullptr;
-    char text[32];
-    std::snprintf(text, sizeof text, "%.6g", value);
-    return std::strtod(text, nullptr) + 0.0;  // no "-0"
+    return std::strtod(kdvfs::io::format_text("%.6g", value).c_str(), nullptr) + 0.0;  // no "-0"
 }
 
 /// "+1.25 %"
