@@ -31,7 +31,7 @@ std::size_t first_lowered(const Course& run) {
 TEST(SelfTuning, SavesWithinItsBudgetAndItsIntervalHoldsTheTruth) {
     const Bed bed{simulated::mi250x(), 10ms, 1};
     const Program program = draw_program(bed.board(), 1);
-    const Course run = bed.run(program, Kind::tune, any, Seconds{7200});
+    const Course run = bed.run(program, Kind::tune, any, Seconds{3600});
     const Course twin = bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});
     const Judged judged = judge(run, twin);
     std::printf("simulated: saved %.2f %%, lost %.1f s; %s\n", 100 * judged.saved, judged.lost,

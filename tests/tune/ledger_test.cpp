@@ -56,6 +56,13 @@ TEST_F(LedgerFile, CountsTheLastLineOfEachSegmentAndAddsIntervalsAsIndependent) 
     EXPECT_DOUBLE_EQ(total.low().count, 65);  // 3, 4, 5
     EXPECT_DOUBLE_EQ(total.high().count, 75);
     EXPECT_DOUBLE_EQ(total.lost.count(), 1);
+    EXPECT_EQ(total.compared.count, 0);
+    LedgerSegment compared = segment("b", 60);
+    compared.by_one_clock = Joules{45};
+    append_to_ledger(file, compared);
+    const LedgerTotal with = read().total();
+    EXPECT_DOUBLE_EQ(with.compared.count, 60);
+    EXPECT_DOUBLE_EQ(with.by_one_clock.count, 45);
     EXPECT_EQ(ledger.totals_by([](const auto& each) { return each.job; }).at("job 7").segments, 2U);
 }
 

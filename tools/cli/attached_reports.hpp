@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <tools/cli/board_energy.hpp>
 
@@ -8,7 +9,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -231,10 +231,8 @@ inline std::string shown_name(const nlohmann::json& row, std::size_t width) {
     }
     const auto metered = row.value("metered_calls", 0LL);
     if (variant >= 64 && metered > 0) {
-        char time[32];
-        std::snprintf(time, sizeof time, ", %.3g ms",
-                      1e3 * row.value("time_s", 0.0) / static_cast<double>(metered));
-        behind += time;
+        behind += kdvfs::io::format_text(
+            ", %.3g ms", 1e3 * row.value("time_s", 0.0) / static_cast<double>(metered));
     }
     const std::size_t room = width > behind.size() + 12 ? width - behind.size() : 12;
     return kdvfs::io::shortened(row.value("kernel", ""), room) + behind;
@@ -253,7 +251,6 @@ inline std::string saving_text(const nlohmann::json& device) {
 /// A table of a merged report's ranges, `most` at most, those with most time; empty where there are
 /// none.
 inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
-    char line[256];
     std::string text;
     std::size_t shown = 0;
     for (const nlohmann::json& level : merged["levels"]) {
@@ -261,27 +258,26 @@ inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
         if (level["kernel"].is_null() || runs == 0) continue;
         if (shown == most) break;
         if (shown++ == 0) {
-            std::snprintf(line, sizeof line, "%-58s %9s %11s %8s %22s %7s\n",
-                          "range, by the kernels in it", "runs", "time s", "ms/run", "energy",
-                          "J/run");
-            text += line;
+            text += kdvfs::io::format_text("%-58s %9s %11s %8s %22s %7s\n",
+                                           "range, by the kernels in it", "runs", "time s",
+                                           "ms/run", "energy", "J/run");
         }
         const nlohmann::json& its = level["energy"];
         double joules = its.value("status", "") == "resolved" ? its.value("joules", 0.0) : 0;
         // An interval that holds 0 tells nothing.
         if (joules > 0 && its.value("half_width_95", 0.0) >= joules) joules = 0;
-        char energy[64] = "unresolved";
-        char each[16] = "-";
+        std::string energy = "unresolved";
+        std::string each = "-";
         if (joules > 0) {
-            std::snprintf(energy, sizeof energy, "%.4g J +- %.2g", joules,
-                          its.value("half_width_95", 0.0));
-            std::snprintf(each, sizeof each, "%.4g", joules / static_cast<double>(runs));
+            energy =
+                kdvfs::io::format_text("%.4g J +- %.2g", joules, its.value("half_width_95", 0.0));
+            each = kdvfs::io::format_text("%.4g", joules / static_cast<double>(runs));
         }
         const double time = level.value("time_s", 0.0);
-        std::snprintf(line, sizeof line, "%-58s %9lld %11.6g %8.4g %22s %7s\n",
-                      kdvfs::io::shortened(level.value("kernel", ""), 58).c_str(), runs, time,
-                      1e3 * time / static_cast<double>(runs), energy, each);
-        text += line;
+        text += kdvfs::io::format_text("%-58s %9lld %11.6g %8.4g %22s %7s\n",
+                                       kdvfs::io::shortened(level.value("kernel", ""), 58).c_str(),
+                                       runs, time, 1e3 * time / static_cast<double>(runs),
+                                       energy.c_str(), each.c_str());
     }
     return text;
 }
@@ -290,13 +286,10 @@ inline std::string ranges_text(const nlohmann::json& merged, std::size_t most) {
 inline std::string idle_text(const nlohmann::json& report) {
     const auto idle = report.find("idle_clock");
     if (idle == report.end() || !idle->is_object()) return "";
-    char line[160];
-    std::snprintf(
-        line, sizeof line,
+    return kdvfs::io::format_text(
         "kdvfs: without work %.3f s at %d MHz, in %lld rests; waking took %.4f s at most\n",
         idle->value("time_s", 0.0), idle->value(nlohmann::json::json_pointer{"/clock/core_mhz"}, 0),
         idle->value("times", 0LL), idle->value("waking_s", 0.0));
-    return line;
 }
 
 }  // namespace report_sums
@@ -304,25 +297,22 @@ inline std::string idle_text(const nlohmann::json& report) {
 /// A table of a merged report: kernels by time, `most` at most, and as many ranges.
 inline std::string attached_text(const nlohmann::json& merged, std::size_t most) {
     using nlohmann::json;
-    char line[256];
     std::string text;
     const json& processes = merged["processes"];
     for (const json& process : processes) {
         for (const json& device : process["devices"]) {
             const json& iterations = device["iterations"];
             const std::string rank = process.value("rank", "");
-            std::snprintf(line, sizeof line,
-                          "kdvfs: process %d%s%s on %s: %lld launches, %lld iterations",
-                          process.value("pid", 0), rank.empty() ? "" : ", rank ", rank.c_str(),
-                          device["report"]["device"].value("name", "").c_str(),
-                          device.value("launches", 0LL), iterations.value("count", 0LL));
-            text += line;
+            text += kdvfs::io::format_text(
+                "kdvfs: process %d%s%s on %s: %lld launches, %lld iterations",
+                process.value("pid", 0), rank.empty() ? "" : ", rank ", rank.c_str(),
+                device["report"]["device"].value("name", "").c_str(), device.value("launches", 0LL),
+                iterations.value("count", 0LL));
             if (iterations["by"] == "period") {
-                std::snprintf(
-                    line, sizeof line, " of %lld launches (%.0f %% of the time, %.1f %% alike)",
+                text += kdvfs::io::format_text(
+                    " of %lld launches (%.0f %% of the time, %.1f %% alike)",
                     iterations.value("launches", 0LL), 100 * iterations.value("share", 0.0),
                     100 * iterations.value("alike", 0.0));
-                text += line;
             }
             text += process.value("ended", false) ? "\n"
                                                   : "; it did not end by itself: the last "
@@ -342,9 +332,8 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
     if (rows.empty()) return text;
     const json& totals = merged["totals"];
     const double time = totals.value("counted_time_s", 0.0);
-    std::snprintf(line, sizeof line, "%-58s %9s %11s %8s %22s %7s\n", "kernel", "calls", "time s",
-                  "ms/call", "energy", "W");
-    text += line;
+    text += kdvfs::io::format_text("%-58s %9s %11s %8s %22s %7s\n", "kernel", "calls", "time s",
+                                   "ms/call", "energy", "W");
     std::size_t shown = 0;
     for (const json& row : rows) {
         const double its = row.value("time_s", 0.0);
@@ -352,44 +341,38 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
         if (row.value("calls", 0LL) == 0) continue;
         if (++shown > most) break;
         const bool resolved = row["energy"].value("status", "") == "resolved" && its > 0;
-        char energy[64] = "unresolved";
-        char watts[16] = "-";
+        std::string energy = "unresolved";
+        std::string watts = "-";
         if (resolved) {
-            std::snprintf(energy, sizeof energy, "%.4g J +- %.2g",
-                          row["energy"].value("joules", 0.0),
-                          row["energy"].value("half_width_95", 0.0));
+            const double joules = row["energy"].value("joules", 0.0);
+            energy = kdvfs::io::format_text("%.4g J +- %.2g", joules,
+                                            row["energy"].value("half_width_95", 0.0));
             const double counted = row.value("counted_time_s", 0.0);
-            if (counted > 0) {
-                std::snprintf(watts, sizeof watts, "%.1f",
-                              row["energy"].value("joules", 0.0) / counted);
-            }
+            if (counted > 0) watts = kdvfs::io::format_text("%.1f", joules / counted);
         }
-        std::snprintf(line, sizeof line, "%-58s %9lld %11.6g %8.4g %22s %7s\n",
-                      report_sums::shown_name(row, 58).c_str(), row.value("calls", 0LL), its,
-                      metered > 0 ? 1e3 * its / static_cast<double>(metered) : 0, energy, watts);
-        text += line;
+        text += kdvfs::io::format_text("%-58s %9lld %11.6g %8.4g %22s %7s\n",
+                                       report_sums::shown_name(row, 58).c_str(),
+                                       row.value("calls", 0LL), its,
+                                       metered > 0 ? 1e3 * its / static_cast<double>(metered) : 0,
+                                       energy.c_str(), watts.c_str());
         if (row.contains("repeated")) {
-            std::snprintf(line, sizeof line, "  repeated %lld times: %.1f W +- %.1f\n",
-                          row["repeated"].value("repeats", 0LL),
-                          row["repeated"].value("power_w", 0.0),
-                          row["repeated"].value("power_half_width_w", 0.0));
-            text += line;
+            text += kdvfs::io::format_text("  repeated %lld times: %.1f W +- %.1f\n",
+                                           row["repeated"].value("repeats", 0LL),
+                                           row["repeated"].value("power_w", 0.0),
+                                           row["repeated"].value("power_half_width_w", 0.0));
         }
     }
     text += report_sums::ranges_text(merged, most);
     const auto sum = [&](const char* part) -> std::string {
         const json& energy = totals[part];
         if (energy.value("status", "") != "resolved") return "unresolved";
-        char value[64];
-        std::snprintf(value, sizeof value, "%.5g J +- %.2g", energy.value("joules", 0.0),
-                      energy.value("half_width_95", 0.0));
-        return value;
+        return kdvfs::io::format_text("%.5g J +- %.2g", energy.value("joules", 0.0),
+                                      energy.value("half_width_95", 0.0));
     };
-    std::snprintf(line, sizeof line,
-                  "counter %.6g J over %.6g s = kernels %s, idle %s, unexplained %.4g J\n",
-                  totals.value("counter_j", 0.0), time, sum("kernels").c_str(), sum("idle").c_str(),
-                  totals.value("unexplained_j", 0.0));
-    return text + line;
+    return text + kdvfs::io::format_text(
+                      "counter %.6g J over %.6g s = kernels %s, idle %s, unexplained %.4g J\n",
+                      totals.value("counter_j", 0.0), time, sum("kernels").c_str(),
+                      sum("idle").c_str(), totals.value("unexplained_j", 0.0));
 }
 
 }  // namespace cli

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/tune/ledger.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/ledger_command.hpp>
 #include <tools/cli/output.hpp>
 
-#include <cstdio>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -22,17 +22,21 @@ using kdvfs::tune::LedgerSegment;
 using kdvfs::tune::LedgerTotal;
 
 std::string line_of(const std::string& name, const LedgerTotal& total) {
-    char line[200];
-    std::snprintf(line, sizeof line, "%-40.40s %8zu %10.2f %14.0f %14.0f %14.0f %10.1f\n",
-                  name.c_str(), total.segments, total.passed.count() / 3600, total.saved.count,
-                  total.low().count, total.high().count, total.lost.count());
-    return line;
+    const std::string share =
+        total.compared.count > 0
+            ? kdvfs::io::format_text("%.0f", 100 * (total.by_one_clock / total.compared))
+            : "-";
+    return kdvfs::io::format_text("%-40.40s %8zu %10.2f %14.0f %14.0f %14.0f %10.1f %12s\n",
+                                  name.c_str(), total.segments, total.passed.count() / 3600,
+                                  total.saved.count, total.low().count, total.high().count,
+                                  total.lost.count(), share.c_str());
 }
 
 nlohmann::ordered_json json_of(const LedgerTotal& total) {
     return {{"segments", total.segments},         {"passed_s", total.passed.count()},
             {"saved_j", total.saved.count},       {"saved_low_j", total.low().count},
-            {"saved_high_j", total.high().count}, {"lost_s", total.lost.count()}};
+            {"saved_high_j", total.high().count}, {"lost_s", total.lost.count()},
+            {"compared_j", total.compared.count}, {"by_one_clock_j", total.by_one_clock.count}};
 }
 
 }  // namespace
@@ -69,10 +73,9 @@ void LedgerCommand::run() const {
                                {"total", json_of(ledger.total())}};
     std::string text;
     for (const auto& [name, key] : groups) {
-        char head[200];
-        std::snprintf(head, sizeof head, "%-40s %8s %10s %14s %14s %14s %10s\n", name, "segments",
-                      "hours", "saved J", "at least", "at most", "lost s");
-        text += head;
+        text += kdvfs::io::format_text("%-40s %8s %10s %14s %14s %14s %10s %12s\n", name,
+                                       "segments", "hours", "saved J", "at least", "at most",
+                                       "lost s", "one clock %");
         auto& list = all[std::string{name} + 's'] = nlohmann::ordered_json::array();
         for (const auto& [value, total] : ledger.totals_by(key)) {
             text += line_of(value, total);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/tune/ledger.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/board_energy.hpp>
 #include <tools/cli/metrics.hpp>
@@ -7,7 +9,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -18,11 +19,7 @@ using nlohmann::json;
 
 constexpr std::size_t most_kernels = 64;
 
-std::string number(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.9g", value);
-    return text;
-}
+std::string number(double value) { return kdvfs::io::format_text("%.9g", value); }
 
 /// {name="value",...}, with what the format wants escaped.
 std::string labels(MetricLabels pairs, const MetricLabels& constant) {
@@ -106,23 +103,18 @@ std::string range_text(const std::map<std::string, std::map<std::string, Share>>
 /// What programs that tune themselves have saved, by board: sums over processes, whose errors are
 /// independent of one another.
 std::string saving_text(const std::vector<json>& processes, const MetricLabels& constant) {
-    struct Saved {
-        double joules = 0;
-        double below = 0;  // squared width of the interval
-        double above = 0;
-        double lost = 0;
-    };
-    std::map<std::string, Saved> boards;
+    std::map<std::string, kdvfs::tune::LedgerTotal> boards;
     for (const json& process : processes) {
         for (const json& device : process["devices"]) {
             if (!device.contains("saving")) continue;
             const json& saving = device["saving"];
-            Saved& saved = boards[device["report"]["device"].value("address", "")];
             const double joules = saving.value("saved_j", 0.0);
-            saved.joules += joules;
-            saved.below += std::pow(joules - saving.value("saved_low_j", joules), 2);
-            saved.above += std::pow(saving.value("saved_high_j", joules) - joules, 2);
-            saved.lost += saving.value("lost_s", 0.0);
+            boards[device["report"]["device"].value("address", "")].add(
+                {.id = {},
+                 .saved = {joules},
+                 .saved_low = {saving.value("saved_low_j", joules)},
+                 .saved_high = {saving.value("saved_high_j", joules)},
+                 .lost = kdvfs::Seconds{saving.value("lost_s", 0.0)}});
         }
     }
     Metric joules{"kdvfs_saved_joules", "gauge", "Joules saved against the clocks as found."};
@@ -133,10 +125,10 @@ std::string saving_text(const std::vector<json>& processes, const MetricLabels& 
     Metric lost{"kdvfs_lost_seconds", "gauge", "Seconds lost against the clocks as found."};
     for (const auto& [address, saved] : boards) {
         const std::string its = labels({{"hw_id", address}}, constant);
-        joules.add(its, saved.joules);
-        low.add(its, saved.joules - std::sqrt(saved.below));
-        high.add(its, saved.joules + std::sqrt(saved.above));
-        lost.add(its, saved.lost);
+        joules.add(its, saved.saved.count);
+        low.add(its, saved.low().count);
+        high.add(its, saved.high().count);
+        lost.add(its, saved.lost.count());
     }
     return joules.text() + low.text() + high.text() + lost.text();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <examples/gpt3_xl/node.hpp>
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/node_power.hpp>
 #include <tools/cli/attached_reports.hpp>
@@ -12,9 +13,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdarg>
 #include <cstddef>
-#include <cstdio>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -29,6 +28,7 @@ namespace {
 namespace train = kdvfs::train;
 using kdvfs::Seconds;
 using kdvfs::Watts;
+using kdvfs::io::format_text;
 
 /// A GPU of a node, and one of its iterations.
 struct MeasuredGpu {
@@ -36,15 +36,6 @@ struct MeasuredGpu {
     train::GpuIteration iteration;
     std::string host{};
 };
-
-[[gnu::format(printf, 1, 2)]] std::string text_of(const char* format, ...) {
-    char text[256];
-    std::va_list arguments;
-    va_start(arguments, format);
-    std::vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return text;
-}
 
 /// Whether a kernel of this name waits for other GPUs: those of NCCL and RCCL have both words.
 bool is_collective(std::string name) {
@@ -140,13 +131,13 @@ std::string rack_text(const std::vector<MeasuredGpu>& gpus,
         }
         longest = std::max(longest, slowest);
         apart = std::max(apart, slowest / (1 + train::forecast_node(own, own_ranges).faster));
-        text += text_of("node %s: %zu GPUs, %.1f W; %.1f W for speed, %.1f W for power\n",
-                        host.c_str(), members.size(), drawn, speed, power);
+        text += format_text("node %s: %zu GPUs, %.1f W; %.1f W for speed, %.1f W for power\n",
+                            host.c_str(), members.size(), drawn, speed, power);
     }
     Seconds waited = iterations.front().waited;
     for (const auto& each : iterations) waited = std::min(waited, each.waited);
-    return text + text_of("watts moved within each node alone: %+.2f %% speed\n",
-                          100 * std::max(0.0, (longest + waited) / (apart + waited) - 1));
+    return text + format_text("watts moved within each node alone: %+.2f %% speed\n",
+                              100 * std::max(0.0, (longest + waited) / (apart + waited) - 1));
 }
 
 }  // namespace
@@ -217,18 +208,18 @@ std::string NodePowerCommand::forecast() const {
             {"predict what moving watts would give", std::to_string(measured.size()) + " GPUs",
              "none waits for another", "give the reports of all ranks of the node"}};
     const train::NodeForecast found = train::forecast_node(each_once, ranges);
-    std::string text = text_of("%-*s %11s %11s %9s %11s %11s\n", static_cast<int>(width), "GPU",
-                               "compute", "waits", "power", "for speed", "for power");
+    std::string text = format_text("%-*s %11s %11s %9s %11s %11s\n", static_cast<int>(width), "GPU",
+                                   "compute", "waits", "power", "for speed", "for power");
     for (std::size_t i = 0; i < measured.size(); ++i) {
         const train::GpuIteration& each = each_once[i];
-        text +=
-            text_of("%-*s %8.2f ms %8.2f ms %7.1f W %9.1f W %9.1f W%s\n", static_cast<int>(width),
-                    measured[i].name.c_str(), 1e3 * each.compute.count(), 1e3 * each.waited.count(),
-                    each.power.count, found.speed[i].count, found.power[i].count,
-                    i == found.slowest ? "  the slowest" : "");
+        text += format_text("%-*s %8.2f ms %8.2f ms %7.1f W %9.1f W %9.1f W%s\n",
+                            static_cast<int>(width), measured[i].name.c_str(),
+                            1e3 * each.compute.count(), 1e3 * each.waited.count(), each.power.count,
+                            found.speed[i].count, found.power[i].count,
+                            i == found.slowest ? "  the slowest" : "");
     }
     text += rack_text(measured, each_once, ranges, found);
-    text += text_of(
+    text += format_text(
         "watts moved: %+.2f %% speed at the same watts, or %+.2f %% watts at the same "
         "speed\n",
         100 * found.faster, -100 * found.saved);
@@ -270,7 +261,7 @@ std::string NodePowerCommand::simulate() const {
     }
     const auto after = node.iterate(limits);
     std::string text =
-        text_of(
+        format_text(
             "simulated: %zu x %s, GPT-3-XL on each; the last one's clock is %.3g %% lower at "
             "%g W\n",
             gpus, each->board.name.c_str(), 100 * share, top.count) +
@@ -278,15 +269,16 @@ std::string NodePowerCommand::simulate() const {
     double sum = 0;
     for (std::size_t i = 0; i < gpus; ++i) {
         sum += limits[i].count;
-        text += text_of("%3zu  %8.2f ms  %8.1f W %8.2f ms  %8.1f W\n", i,
-                        1e3 * before[i].compute.count(), found.count,
-                        1e3 * after[i].compute.count(), limits[i].count);
+        text += format_text("%3zu  %8.2f ms  %8.1f W %8.2f ms  %8.1f W\n", i,
+                            1e3 * before[i].compute.count(), found.count,
+                            1e3 * after[i].compute.count(), limits[i].count);
     }
     const auto length = [](const auto& all) { return all[0].compute + all[0].waited; };
-    return text + text_of("%+.2f %% speed, %+.2f %% watts of all limits; at most %.1f of %.1f W\n",
-                          100 * (length(before) / length(after) - 1),
-                          100 * (sum / (found.count * static_cast<double>(gpus)) - 1), highest_sum,
-                          options.cap.count);
+    return text +
+           format_text("%+.2f %% speed, %+.2f %% watts of all limits; at most %.1f of %.1f W\n",
+                       100 * (length(before) / length(after) - 1),
+                       100 * (sum / (found.count * static_cast<double>(gpus)) - 1), highest_sum,
+                       options.cap.count);
 }
 
 }  // namespace cli

@@ -3,6 +3,7 @@
 #include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/detail/device/amd/card.hpp>
 #include <kdvfs/detail/device/nvidia/nvml.hpp>
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/train/owned_power_limit.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/error.hpp>
@@ -132,11 +133,7 @@ LimitedBoard open_board(const std::pair<std::string, bool>& board) {
 /// Microwatts, as hwmon takes them.
 std::string microwatts(Watts limit) { return std::to_string(std::llround(limit.count * 1e6)); }
 
-std::string watts(Watts limit) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%g W", limit.count);
-    return text;
-}
+std::string watts(Watts limit) { return kdvfs::io::format_text("%g W", limit.count); }
 
 /// What would be written, for a search that may try each of its limits.
 PlannedWrites planned_writes(const std::pair<std::string, bool>& board, Watts step,
@@ -167,9 +164,8 @@ PlannedWrites planned_writes(const std::pair<std::string, bool>& board, Watts st
                        std::to_string(std::llround(limit.count * 1e3)) + ")";
             },
             [&](Watts found) {
-                char text[32];
-                std::snprintf(text, sizeof text, "%.3f", found.count);
-                return "nvidia-smi -i " + board.first + " -pl " + text;
+                return "nvidia-smi -i " + board.first +
+                       kdvfs::io::format_text(" -pl %.3f", found.count);
             });
         planned.rights = "needs root with CAP_SYS_ADMIN";
     }
@@ -248,13 +244,11 @@ double change_pct(double now, double before) { return 100 * (now / before - 1); 
 
 std::string to_text(const FoundLimit& found) {
     const auto row = [&](const train::LimitWindow& window) {
-        char text[96];
-        std::snprintf(text, sizeof text, "%10s %+9.2f %% %+9.2f %%%s\n",
-                      watts(window.limit).c_str(),
-                      change_pct(window.time.count(), found.cost_as_found.time.count()),
-                      change_pct(window.energy.count, found.cost_as_found.energy.count),
-                      window.limit == found.best.limit ? "  best" : "");
-        return std::string{text};
+        return kdvfs::io::format_text(
+            "%10s %+9.2f %% %+9.2f %%%s\n", watts(window.limit).c_str(),
+            change_pct(window.time.count(), found.cost_as_found.time.count()),
+            change_pct(window.energy.count, found.cost_as_found.energy.count),
+            window.limit == found.best.limit ? "  best" : "");
     };
     std::string text = found.board + ": power limit " + watts(found.as_found) +
                        " as found, which is restored; " + watts(found.range.low) + " to " +

@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/detail/tune/sweep_file.hpp>
 #include <kdvfs/error.hpp>
@@ -61,15 +62,10 @@ inline kdvfs::tune::ExcludedClocks excluded_clocks(const TuningFolder& folder,
 }
 
 inline std::string long_time(kdvfs::Seconds time) {
-    char text[32];
     const double seconds = time.count();
-    if (seconds < 120)
-        std::snprintf(text, sizeof text, "%.0f s", std::max(1.0, seconds));
-    else if (seconds < 7200)
-        std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
-    else
-        std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
-    return text;
+    if (seconds < 120) return kdvfs::io::format_text("%.0f s", std::max(1.0, seconds));
+    if (seconds < 7200) return kdvfs::io::format_text("%.0f min", seconds / 60);
+    return kdvfs::io::format_text("%.1f h", seconds / 3600);
 }
 
 namespace sweep_steps {
@@ -138,9 +134,7 @@ inline void say_progress(const TuningFolder& folder, const kdvfs::tune::SweepPro
     try {
         const auto profile = kdvfs::tune::read_profile(folder.ranked("profile.csv").at(0));
         const auto plan = make_plan(mean_costs(profile), objective, kdvfs::tune::Aggregate::global);
-        char saved[40];
-        std::snprintf(saved, sizeof saved, ", so far %+.1f %% energy", plan.energy_pct());
-        text += saved;
+        text += kdvfs::io::format_text(", so far %+.1f %% energy", plan.energy_pct());
     } catch (const std::exception&) {  // nothing to plan from yet
     }
     if (!progress.done) text += ", about " + long_time(std::max(left, kdvfs::Seconds{0})) + " left";

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/report_diff.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 namespace cli {
 namespace {
 
+using kdvfs::io::format_text;
 using nlohmann::json;
 
 constexpr const char* iteration_name = "iteration";
@@ -167,13 +168,10 @@ void find_fused(std::vector<DiffLine>& lines, const Widening& widening) {
 std::string cell(const std::optional<Change>& change, const char* more, const char* less,
                  double tolerance) {
     if (!change) return "-";
-    char text[64];
-    std::snprintf(text, sizeof text, "%+.2f %% +- %.2f%s", 100 * change->share,
-                  100 * change->half_width,
-                  change->more_than(tolerance)   ? more
-                  : change->less_than(tolerance) ? less
-                                                 : "");
-    return text;
+    return format_text("%+.2f %% +- %.2f%s", 100 * change->share, 100 * change->half_width,
+                       change->more_than(tolerance)   ? more
+                       : change->less_than(tolerance) ? less
+                                                      : "");
 }
 
 }  // namespace
@@ -270,11 +268,8 @@ ReportDiff diff_reports(const DiffItems& before, const DiffItems& after, double 
 }
 
 std::string to_text(const ReportDiff& diff) {
-    char line[256];
-    std::string text;
-    std::snprintf(line, sizeof line, "%-44s %-28s %-28s %s\n", "", "time of a call",
-                  "energy of a call", "calls");
-    text += line;
+    std::string text =
+        format_text("%-44s %-28s %-28s %s\n", "", "time of a call", "energy of a call", "calls");
     int dearer = 0;
     int slower = 0;
     int fresh = 0;
@@ -296,25 +291,22 @@ std::string to_text(const ReportDiff& diff) {
             ++gone;
         } else if (std::abs(each.after->calls - each.before->calls) > 0.01 * each.before->calls &&
                    each.name != iteration_name) {
-            std::snprintf(line, sizeof line, "%.4g, was %.4g", each.after->calls,
-                          each.before->calls);
-            calls = line;
+            calls = format_text("%.4g, was %.4g", each.after->calls, each.before->calls);
         }
         dearer += each.energy && each.energy->more_than(diff.tolerance);
         slower += each.time && each.time->more_than(diff.tolerance);
-        std::snprintf(line, sizeof line, "%-44s %-28s %-28s ",
-                      kdvfs::io::shortened(each.name, 44).c_str(), time.c_str(), energy.c_str());
-        std::string shown = line + calls;
+        std::string shown =
+            format_text("%-44s %-28s %-28s %s", kdvfs::io::shortened(each.name, 44).c_str(),
+                        time.c_str(), energy.c_str(), calls.c_str());
         shown.erase(shown.find_last_not_of(" \n") + 1);
         text += shown + '\n';
     }
     const DiffVerdict verdict = diff.verdict();
-    std::snprintf(line, sizeof line, "%d dearer, %d slower, %d new, %d gone: %s\n", dearer, slower,
-                  fresh, gone,
-                  verdict == DiffVerdict::worse      ? "worse"
-                  : verdict == DiffVerdict::no_worse ? "no worse"
-                                                     : "undecided");
-    return text + line;
+    return text + format_text("%d dearer, %d slower, %d new, %d gone: %s\n", dearer, slower, fresh,
+                              gone,
+                              verdict == DiffVerdict::worse      ? "worse"
+                              : verdict == DiffVerdict::no_worse ? "no worse"
+                                                                 : "undecided");
 }
 
 }  // namespace cli

@@ -3,6 +3,7 @@
 #include <kdvfs/detail/device/amd/gpu_metrics.hpp>
 #include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/nvidia_boards.hpp>
@@ -16,7 +17,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -40,11 +40,10 @@ struct Board {
 
     /// "0000:1b:00.0 NVIDIA H100: 690 W, 1605 MHz"
     [[nodiscard]] std::string line(const std::string& address) const {
-        char text[64] = "";
-        if (watts && core_mhz) {
-            std::snprintf(text, sizeof text, ": %.0f W, %u MHz", *watts, *core_mhz);
-        }
-        return address + ' ' + name + text + '\n';
+        return address + ' ' + name +
+               (watts && core_mhz ? kdvfs::io::format_text(": %.0f W, %u MHz", *watts, *core_mhz)
+                                  : "") +
+               '\n';
     }
     [[nodiscard]] nlohmann::json json(const std::string& address) const {
         nlohmann::json its{{"address", address}, {"name", name}};
@@ -163,28 +162,22 @@ std::string table(const std::vector<Line>& lines, const char* title, const Line&
                   std::size_t name_width) {
     constexpr std::size_t most = 20;
     const int width = static_cast<int>(name_width);
-    char line[200];
-    std::snprintf(line, sizeof line, "%-*s %7s %7s %10s %9s %7s %8s\n", width, title, "power %",
-                  "time %", "time s", "J", "W", "held MHz");
-    std::string text = line;
+    std::string text = kdvfs::io::format_text("%-*s %7s %7s %10s %9s %7s %8s\n", width, title,
+                                              "power %", "time %", "time s", "J", "W", "held MHz");
     for (std::size_t i = 0; i < std::min(most, lines.size()); ++i) {
         const Line& each = lines[i];
-        char share[24] = "-";
-        char joules[24] = "-";
-        char watts[24] = "-";
-        char held[24] = "-";
-        if (each.resolved && all.joules > 0) {
-            std::snprintf(share, sizeof share, "%.1f", 100 * each.joules / all.joules);
-        }
-        if (each.resolved) {
-            std::snprintf(joules, sizeof joules, "%.4g", each.joules);
-            std::snprintf(watts, sizeof watts, "%.0f", each.joules / each.seconds);
-        }
-        if (each.held > 0) std::snprintf(held, sizeof held, "%d", each.held);
-        std::snprintf(line, sizeof line, "%-*s %7s %7.1f %10.4g %9s %7s %8s\n", width,
-                      report_sums::shown_name(each.row, name_width).c_str(), share,
-                      100 * each.seconds / all.seconds, each.seconds, joules, watts, held);
-        text += line;
+        const auto cell = [](bool known, const char* format, double value) {
+            return known ? kdvfs::io::format_text(format, value) : "-";
+        };
+        const std::string share =
+            cell(each.resolved && all.joules > 0, "%.1f", 100 * each.joules / all.joules);
+        const std::string joules = cell(each.resolved, "%.4g", each.joules);
+        const std::string watts = cell(each.resolved, "%.0f", each.joules / each.seconds);
+        const std::string held = cell(each.held > 0, "%.0f", each.held);
+        text += kdvfs::io::format_text("%-*s %7s %7.1f %10.4g %9s %7s %8s\n", width,
+                                       report_sums::shown_name(each.row, name_width).c_str(),
+                                       share.c_str(), 100 * each.seconds / all.seconds,
+                                       each.seconds, joules.c_str(), watts.c_str(), held.c_str());
     }
     return text;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A translation unit of its own: it brings together most of the library.
+#include <kdvfs/detail/io/format_text.hpp>
 #include <tools/cli/tune_command.hpp>
 
 #include <kdvfs/detail/io/csv.hpp>
@@ -244,17 +245,13 @@ std::string to_text(const TuningFolder& folder, const JudgedPlan& judged) {
     text += ", " + std::to_string(found.pairs) + " pairs, against the board's own" +
             (judged.rounds > 1 ? ", plan " + std::to_string(judged.rounds) : std::string{}) + '\n' +
             validation_text(found);
-    char iteration[120];
-    std::snprintf(iteration, sizeof iteration,
-                  "promised for an iteration: time %+.3f %%, energy %+.3f %%; above: the run\n",
-                  promise.plan.time_pct(), promise.plan.energy_pct());
-    text += iteration;
+    text += kdvfs::io::format_text(
+        "promised for an iteration: time %+.3f %%, energy %+.3f %%; above: the run\n",
+        promise.plan.time_pct(), promise.plan.energy_pct());
     for (const auto& status :
          folder.statuses(folder.has("runs.csv") ? "follow_status.json" : "compare_status.json")) {
         if (!status.followed_pct) continue;
-        char row[80];
-        std::snprintf(row, sizeof row, "followed %.2f %% of the time\n", *status.followed_pct);
-        text += row;
+        text += kdvfs::io::format_text("followed %.2f %% of the time\n", *status.followed_pct);
     }
     return text;
 }

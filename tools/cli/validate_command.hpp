@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/validation.hpp>
@@ -25,23 +26,20 @@ namespace cli {
 
 /// What was promised and what fresh runs say, judged: what `kdvfs validate` and `kdvfs tune` print.
 inline std::string validation_text(const kdvfs::tune::Validation& found) {
-    char row[160];
     const auto line = [&](const char* what, double promised,
                           const kdvfs::tune::PercentInterval& validated,
                           kdvfs::tune::Verdict verdict) {
-        std::snprintf(row, sizeof row, "%-8s %+10.3f %% %+10.3f %%  [%+.3f, %+.3f]  %s\n", what,
-                      promised, validated.mean, validated.low, validated.high,
-                      std::string{to_string(verdict)}.c_str());
-        return std::string{row};
+        return kdvfs::io::format_text("%-8s %+10.3f %% %+10.3f %%  [%+.3f, %+.3f]  %s\n", what,
+                                      promised, validated.mean, validated.low, validated.high,
+                                      std::string{to_string(verdict)}.c_str());
     };
-    std::snprintf(row, sizeof row, "%-8s %12s %12s  95 %% interval\n", "", "promised", "validated");
-    std::string text = row;
+    std::string text =
+        kdvfs::io::format_text("%-8s %12s %12s  95 %% interval\n", "", "promised", "validated");
     text += line("time", found.promised_time_pct, found.time, found.time_verdict());
     text += line("energy", found.promised_energy_pct, found.energy, found.energy_verdict());
     if (std::isfinite(found.time_bound_pct)) {
-        std::snprintf(row, sizeof row, "slowdown up to %g %%: %s\n", found.time_bound_pct,
-                      std::string{to_string(found.time_verdict())}.c_str());
-        text += row;
+        text += kdvfs::io::format_text("slowdown up to %g %%: %s\n", found.time_bound_pct,
+                                       std::string{to_string(found.time_verdict())}.c_str());
     }
     return text;
 }

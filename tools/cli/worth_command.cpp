@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/format_text.hpp>
 #include <tools/cli/worth_command.hpp>
 
 #include <kdvfs/detail/io/csv.hpp>
@@ -31,6 +32,7 @@
 namespace cli {
 namespace {
 
+using kdvfs::io::format_text;
 using namespace worth;
 
 /// From what `kdvfs run --report FILE.json` wrote: all boards together.
@@ -111,46 +113,33 @@ AsFound measure(const std::vector<std::string>& command, const std::string& coun
 }
 
 std::string to_table(const Worth& worth, const std::string& next) {
-    char row[200];
-    std::string text;
-    std::snprintf(
-        row, sizeof row, "%s: %.4g s, %.4g J; %.0f W while kernels run, %.0f %% of %.0f W\n",
+    std::string text = format_text(
+        "%s: %.4g s, %.4g J; %.0f W while kernels run, %.0f %% of %.0f W\n",
         worth.found.gpu.empty() ? "as found" : worth.found.gpu.c_str(), worth.found.seconds,
         worth.found.joules, worth.found.busy_watts(), 100 * worth.power_share, worth.limit_watts);
-    text += row;
     text += worth.found.knows_idle
                 ? ""
                 : "idle time is not known: it counts as kernels (kdvfs run --report measures it)\n";
     text += "\nmay be saved, % of the energy   no slowdown     up to 1 %     up to 5 %\n";
     constexpr const char* names[]{"one clock", "power cap", "clocks by kernel, switching free"};
+    const std::string unknown = format_text("%10s    ", "unknown");
     for (std::size_t way = 0; way < worth.at_most.size(); ++way) {
-        std::snprintf(row, sizeof row, "%-32s", names[way]);
-        text += row;
+        text += format_text("%-32s", names[way]);
         for (const std::optional<double>& high : worth.at_most[way]) {
-            if (high)
-                std::snprintf(row, sizeof row, "%4s - %-5.1f  ", "0", *high);
-            else
-                std::snprintf(row, sizeof row, "%10s    ", "unknown");
-            text += row;
+            text += high ? format_text("%4s - %-5.1f  ", "0", *high) : unknown;
         }
         text += '\n';
     }
     if (worth.by_lower.back()) {
-        std::snprintf(row, sizeof row, "%-32s", "one clock, by the lower one");
-        text += row;
+        text += format_text("%-32s", "one clock, by the lower one");
         for (const auto& range : worth.by_lower) {
-            if (range)
-                std::snprintf(row, sizeof row, "%4.1f - %-5.1f  ", (*range)[0], (*range)[1]);
-            else
-                std::snprintf(row, sizeof row, "%10s    ", "unknown");
-            text += row;
+            text += range ? format_text("%4.1f - %-5.1f  ", (*range)[0], (*range)[1]) : unknown;
         }
         text += '\n';
     }
     if (worth.found.knows_idle) {
-        std::snprintf(row, sizeof row, "%-32s%4.1f - %-5.1f\n", "clocks while idle", worth.idle_low,
-                      worth.idle_high);
-        text += row;
+        text += format_text("%-32s%4.1f - %-5.1f\n", "clocks while idle", worth.idle_low,
+                            worth.idle_high);
     }
     text +=
         std::string{

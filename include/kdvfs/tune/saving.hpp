@@ -45,12 +45,15 @@ struct Saving {
     std::size_t changes = 0;  ///< of the program or the board, after which it learned again
     std::optional<PercentInterval> energy{};  ///< change by the plan that is followed
     std::optional<PercentInterval> time{};    ///< likewise
+    /// Change of the energy by the plan against the best clock for all kernels within the bound.
+    std::optional<PercentInterval> beyond_one_clock{};
     /// Energy saved by the plans that were measured; what exploring cost is taken off.
     Joules saved{};
     Joules saved_low{};
     Joules saved_high{};
-    double saved_pct = 0;  ///< of what the run would have used as found
-    Seconds lost{0};       ///< by exploring and by plans
+    double saved_pct = 0;                  ///< of what the run would have used as found
+    std::optional<Joules> by_one_clock{};  ///< of `saved`: what one clock would have saved
+    Seconds lost{0};                       ///< by exploring and by plans
     Seconds lost_high{0};
     Seconds budget{0};  ///< that may be lost by now
     /// Since when the energy saved has been worth more than the time lost, at the board's mean

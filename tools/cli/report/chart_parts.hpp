@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <tools/cli/report/page.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -19,16 +19,12 @@ inline constexpr int chart_width = 880;
 /// A number as a specification holds it: six digits are more than a picture shows.
 inline Json shown(double value) {
     if (!std::isfinite(value)) return nullptr;
-    char text[32];
-    std::snprintf(text, sizeof text, "%.6g", value);
-    return std::strtod(text, nullptr) + 0.0;  // no "-0"
+    return std::strtod(kdvfs::io::format_text("%.6g", value).c_str(), nullptr) + 0.0;  // no "-0"
 }
 
 /// "+1.25 %"
 inline std::string percent_text(double percent, int digits = 2) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%+.*f %%", digits, percent);
-    return text;
+    return kdvfs::io::format_text("%+.*f %%", digits, percent);
 }
 
 /// "1 point", "2 points"
@@ -117,9 +113,7 @@ inline Json zero_line(const char* axis) {
 }
 
 inline std::string fixed_text(double value, int digits = 1) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.*f", digits, value);
-    return text;
+    return kdvfs::io::format_text("%.*f", digits, value);
 }
 
 /// A value with its interval for each kernel, downwards: `field`, `field`_low and `field`_high of

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <tools/cli/report/chart_parts.hpp>
@@ -84,10 +85,8 @@ inline Chart savings_chart(const std::vector<KernelSaving>& savings, bool noise_
     std::string caption = "Of one iteration, all launches of a kernel together.";
     if (noise_known) caption += " Lines are 95 % intervals by the spread of repeated samples.";
     if (savings.size() > most) {
-        char text[96];
-        std::snprintf(text, sizeof text, " The other %zu kernels save %.3g J together.",
-                      savings.size() - most, rest);
-        caption += text;
+        caption += kdvfs::io::format_text(" The other %zu kernels save %.3g J together.",
+                                          savings.size() - most, rest);
     }
     Json spec = specification(rows);
     const Json tips = tooltip(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <tools/cli/report/chart_parts.hpp>
 #include <tools/cli/report/heat_chart.hpp>
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,9 +40,7 @@ namespace waste_parts {
 
 /// "11.58 %": waste has no sign.
 inline std::string share_text(double share) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2f %%", 100 * share);
-    return text;
+    return kdvfs::io::format_text("%.2f %%", 100 * share);
 }
 
 /// What a clock point does to a kernel against the baseline.
@@ -90,9 +88,8 @@ inline Chart waste_chart(const kdvfs::tune::CostTable& table) {
     for (std::size_t i = 0; i < std::min(most, all.size()); ++i) {
         const auto& kernel = table.kernels[all[i].kernel];
         const kdvfs::Joules energy = kernel.at(kernel.baseline).energy;
-        char joules[32];
-        std::snprintf(joules, sizeof joules, "%.4g", all[i].wasted.count);
-        chart.table.push_back({to_string(kernel.key), joules,
+        chart.table.push_back({to_string(kernel.key),
+                               kdvfs::io::format_text("%.4g", all[i].wasted.count),
                                waste_parts::share_text(all[i].wasted / energy),
                                to_string(kernel.points[all[i].optimum].clock)});
     }

@@ -48,13 +48,14 @@ public:
     [[nodiscard]] std::uint64_t iteration() const noexcept {
         return iteration_.load(std::memory_order_relaxed);
     }
-    /// An iteration begins. @returns whether the plan is of another program, found out just now: in
-    ///         two iterations, under half of its kernels have been met, and under half of what was
-    ///         launched were kernels of it
+    /// An iteration begins; counted once a scope has followed the plan.
+    /// @returns whether the plan is of another program, found out just now: in two iterations,
+    ///         under half of its kernels have been met, and under half of what was launched were
+    ///         kernels of it
     bool begin_iteration() noexcept {
+        if (seen_.load(std::memory_order_relaxed) == 0) return false;
         if (iteration_.fetch_add(1, std::memory_order_relaxed) != 2) return false;
-        if (2 * known_.load(std::memory_order_relaxed) >= seen_.load(std::memory_order_relaxed) &&
-            seen_.load(std::memory_order_relaxed) > 0)
+        if (2 * known_.load(std::memory_order_relaxed) >= seen_.load(std::memory_order_relaxed))
             return false;
         const auto met = static_cast<std::size_t>(
             std::count_if(met_.get(), met_.get() + track_.kernels(),

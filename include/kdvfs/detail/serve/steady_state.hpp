@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/serve/steady_state.hpp>
 
 #include <kdvfs/detail/io/csv.hpp>
@@ -11,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -151,29 +151,26 @@ KDVFS_INLINE double SteadyState::drift_of(const Parts& energies) {
 }
 
 KDVFS_INLINE std::string SteadyState::why_not(const SteadyReport& report) const {
-    const auto text = [](const char* format, double value, double limit) {
-        char buffer[160];
-        std::snprintf(buffer, sizeof buffer, format, value, limit);
-        return std::string{buffer};
-    };
     const Seconds window = report.end - report.begin;
     if (window < options_.shortest_window)
-        return text("too short: the batch was full for %.3g s, not %.3g s", window.count(),
-                    options_.shortest_window.count());
+        return kdvfs::io::format_text("too short: the batch was full for %.3g s, not %.3g s",
+                                      window.count(), options_.shortest_window.count());
     if (report.mean_batch < options_.least_mean_batch * options_.batch)
-        return text("the mean batch was %.4g of %.4g", report.mean_batch, options_.batch);
+        return kdvfs::io::format_text("the mean batch was %.4g of %.4g", report.mean_batch,
+                                      static_cast<double>(options_.batch));
     const double at_limit = at_limit_ / finished_;
     if (at_limit > options_.most_at_limit)
-        return text("%.3g %% of the answers were cut off at the length limit, more than %.3g %%",
-                    100 * at_limit, 100 * options_.most_at_limit);
+        return kdvfs::io::format_text(
+            "%.3g %% of the answers were cut off at the length limit, more than %.3g %%",
+            100 * at_limit, 100 * options_.most_at_limit);
     if (!(std::abs(report.drift) <= options_.most_drift))
-        return text(
+        return kdvfs::io::format_text(
             "unsteady: power drifts by %.3g %% within the window, more than %.3g %%: "
             "warm up longer",
             100 * report.drift, 100 * options_.most_drift);
     const double uncertainty = report.joules_per_token.high / report.joules_per_token.value - 1;
     if (!(uncertainty <= options_.most_uncertainty))
-        return text(
+        return kdvfs::io::format_text(
             "too short: joules per token are known to %.3g %%, not %.3g %%: "
             "send more requests",
             100 * uncertainty, 100 * options_.most_uncertainty);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 
 #include <kdvfs/clock.hpp>
@@ -12,7 +13,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
@@ -196,9 +196,7 @@ private:
 
     [[nodiscard]] std::string why_one_clock(std::optional<std::size_t> low) const {
         const auto ms = [](Seconds time) {
-            char text[32];
-            std::snprintf(text, sizeof text, "%.3g ms", time.count() * 1e3);
-            return std::string{text};
+            return kdvfs::io::format_text("%.3g ms", time.count() * 1e3);
         };
         const Seconds shortest = std::min(load_.prompt_phase(), load_.decode_phase());
         if (shortest > Seconds{0} && shortest < targets_.switch_latency * 3)

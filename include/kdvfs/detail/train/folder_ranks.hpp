@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/train/folder_ranks.hpp>
 
 #include <kdvfs/detail/io/files.hpp>
@@ -17,7 +18,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -161,9 +161,7 @@ KDVFS_INLINE bool FolderRanks::has_token(const std::string& text) const {
 
 KDVFS_INLINE std::string FolderRanks::random_name() {
     std::random_device random;
-    char text[17];
-    std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-    return text;
+    return kdvfs::io::format_text("%08x%08x", random(), random());
 }
 
 KDVFS_INLINE std::string FolderRanks::read_if_there(const std::filesystem::path& path) {

@@ -45,6 +45,7 @@ struct LedgerSegment {
     Joules saved_low{};
     Joules saved_high{};
     Seconds lost{0};
+    std::optional<Joules> by_one_clock{};  ///< of `saved`, where it was measured
 };
 
 /// What several segments saved together. Errors of segments are independent of one another: their
@@ -54,6 +55,8 @@ struct LedgerTotal {
     Seconds passed{0};
     Seconds lost{0};
     Joules saved{};
+    Joules compared{};  ///< of it, in segments where it is known what one clock would have saved
+    Joules by_one_clock{};
     double below = 0;  ///< squared width of the interval below the mean
     double above = 0;  ///< and above it
 
@@ -64,6 +67,9 @@ struct LedgerTotal {
         saved += segment.saved;
         below += std::pow((segment.saved - segment.saved_low).count, 2);
         above += std::pow((segment.saved_high - segment.saved).count, 2);
+        if (!segment.by_one_clock) return;
+        compared += segment.saved;
+        by_one_clock += *segment.by_one_clock;
     }
     [[nodiscard]] Joules low() const { return saved - Joules{std::sqrt(below)}; }
     [[nodiscard]] Joules high() const { return saved + Joules{std::sqrt(above)}; }
@@ -91,17 +97,18 @@ namespace detail {
 inline constexpr int ledger_version = 1;
 
 inline std::string ledger_line(const LedgerSegment& segment) {
-    const nlohmann::ordered_json line{{"kdvfs_ledger", ledger_version},
-                                      {"id", segment.id},
-                                      {"job", segment.job},
-                                      {"user", segment.user},
-                                      {"board", segment.board},
-                                      {"began", segment.began},
-                                      {"passed_s", segment.passed.count()},
-                                      {"saved_j", segment.saved.count},
-                                      {"saved_low_j", segment.saved_low.count},
-                                      {"saved_high_j", segment.saved_high.count},
-                                      {"lost_s", segment.lost.count()}};
+    nlohmann::ordered_json line{{"kdvfs_ledger", ledger_version},
+                                {"id", segment.id},
+                                {"job", segment.job},
+                                {"user", segment.user},
+                                {"board", segment.board},
+                                {"began", segment.began},
+                                {"passed_s", segment.passed.count()},
+                                {"saved_j", segment.saved.count},
+                                {"saved_low_j", segment.saved_low.count},
+                                {"saved_high_j", segment.saved_high.count},
+                                {"lost_s", segment.lost.count()}};
+    if (segment.by_one_clock) line["by_one_clock_j"] = segment.by_one_clock->count;
     return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + '\n';
 }
 
@@ -135,6 +142,8 @@ inline std::optional<LedgerSegment> parse_ledger_line(std::string_view text) {
                         std::isfinite(segment.lost.count()) &&
                         std::isfinite((segment.saved_high - segment.saved_low).count);
     if (segment.id.empty() || !ordered || !finite) return std::nullopt;
+    if (const double joules = number("by_one_clock_j"); std::isfinite(joules))
+        segment.by_one_clock = Joules{joules};
     return segment;
 }
 
@@ -220,6 +229,7 @@ public:
         segment_.saved_low = std::min(saving.saved_low, saving.saved);
         segment_.saved_high = std::max(saving.saved_high, saving.saved);
         segment_.lost = saving.lost;
+        segment_.by_one_clock = saving.by_one_clock;
         try {
             append_to_ledger(file_, segment_);
         } catch (const Error& error) {

@@ -21,6 +21,7 @@
 #include <kdvfs/tune/switch_costs.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -101,7 +102,8 @@ public:
     }
     ~RunEngine() override {
         if (kdvfs::detail::fork_generation() != generation_) {
-            static_cast<void>(planning_.release());  // its thread is the parent's
+            for (JobPlan& each : plans_begun_)  // its thread is the parent's
+                static_cast<void>(each.planning.release());
             return;
         }
         end_following();
@@ -121,7 +123,7 @@ public:
         RunStep step = schedule_.next(seen);
         if (before == RunPhase::explore && schedule_.phase() != RunPhase::explore) end_sweep();
         if (schedule_.phase() == RunPhase::explore) {
-            explore();
+            static_cast<void>(explore());
             if (schedule_.phase() == RunPhase::explore) return begin({RunStep::As::explored});
             step = {};
         }
@@ -176,7 +178,7 @@ public:
                     sweep = sweep_;
                     its = &sweep->kind_of(known.key.name, known.key.variant, known.policy,
                                           known.metered);
-                } else if (followed_ != nullptr && as_ == RunStep::As::planned) {
+                } else if (followed_ != nullptr && follows(as_)) {
                     its = &planned_kind(known);
                 } else if (in_block_) {
                     return {};  // as found: not even markers
@@ -205,8 +207,8 @@ private:
         std::uint64_t first = 0;     ///< iteration in which it was launched first; 0: never
         std::uint64_t last = 0;      ///< and last
         std::uint32_t launches = 0;  ///< in that iteration
-        const kdvfs::detail::ScopeKind* planned = nullptr;
-        std::size_t plan = 0;  ///< that `planned` belongs to
+        std::array<const kdvfs::detail::ScopeKind*, 2> planned{};  ///< by the plan, at one clock
+        std::size_t plan = 0;                                      ///< that `planned` belongs to
     };
     struct Learned {
         Profile profile;
@@ -227,13 +229,17 @@ private:
         known.launches = known.last == iteration_ ? known.launches + 1 : 1;
         known.last = iteration_;
     }
+    [[nodiscard]] static bool follows(RunStep::As as) {
+        return as == RunStep::As::planned || as == RunStep::As::one_clock;
+    }
     const kdvfs::detail::ScopeKind& planned_kind(Known& known) {
-        if (known.plan != plans_) {
-            known.planned = &service_->kind_of(known.key.name, known.key.variant, known.policy,
-                                               known.metered, followed_);
-            known.plan = plans_;
-        }
-        return *known.planned;
+        if (std::exchange(known.plan, plans_) != plans_) known.planned = {};
+        const bool one = as_ == RunStep::As::one_clock && one_clock_ != nullptr;
+        const kdvfs::detail::ScopeKind*& kind = known.planned[one ? 1 : 0];
+        if (kind == nullptr)
+            kind = &service_->kind_of(known.key.name, known.key.variant, known.policy,
+                                      known.metered, one ? one_clock_ : followed_);
+        return *kind;
     }
     [[nodiscard]] std::shared_ptr<SweepEngine> current_sweep() const noexcept {
         const std::lock_guard lock{scopes_};
@@ -247,6 +253,8 @@ private:
         if (iteration_ > 1) seen.time = Seconds{now - began_};
         began_ = now;
         const std::lock_guard lock{scopes_};
+        // Iterations of several kinds are compared by what a launch costs.
+        block_.iterations += std::max(launches_, 1U);
         seen.launches = std::exchange(launches_, 0);
         seen.unfamiliar = std::exchange(unfamiliar_, 0);
         seen.explored = sweep_ && !sweep_->is_at_baseline();
@@ -356,9 +364,9 @@ private:
         RankOrder order;
         order.step = schedule_.next(seen);
         SweepStep explored;
-        if (before == RunPhase::explore && schedule_.phase() != RunPhase::explore) end_job_sweep();
+        if (before == RunPhase::explore && schedule_.phase() != RunPhase::explore) end_sweep();
         if (schedule_.phase() == RunPhase::explore) {
-            explored = explore_job();
+            explored = explore();
             order.step = {schedule_.phase() == RunPhase::explore ? RunStep::As::explored
                                                                  : RunStep::As::found};
         }
@@ -366,7 +374,7 @@ private:
         order.epoch = epoch_;
         order.phase = schedule_.phase();
         order.plan = static_cast<std::uint32_t>(schedule_.plans());
-        if (schedule_.phase() == RunPhase::plan) plan_job();  // the next order has it
+        if (schedule_.phase() == RunPhase::plan) plan();  // the next order has it
         team_->decide(std::move(order), explored, next, found_iteration_);
     }
     void take_blocks(std::uint64_t next) {
@@ -381,26 +389,6 @@ private:
             job_.reset();
         }
     }
-    [[nodiscard]] SweepStep explore_job() {
-        try {
-            if (!sweep_) begin_job_sweep();
-            if (!job_) job_ = profiles_->job();
-            const SweepStep step = sweep_->decide(*job_);
-            progress_ = sweep_->progress(*job_);
-            schedule_.exploring(progress_.lost, progress_.used);
-            if (!step.done) return step;
-            learned_ = {profiles_->of_rank(0), sweep_->sequence(), sweep_->recorded_iterations()};
-            write_stored();
-        } catch (const std::exception& error) {
-            const auto* const known = dynamic_cast<const Error*>(&error);
-            schedule_.cannot_plan(known != nullptr ? known->text().vendor_words : error.what());
-            end_job_sweep();
-            return {};
-        }
-        schedule_.explored();
-        end_sweep();
-        return {};
-    }
     void begin_job_sweep() {
         const std::size_t explorers = team_->choose_explorers();
         begin_sweep(explorers);
@@ -408,13 +396,7 @@ private:
         find_stored();
         counted_.clear();
         job_.reset();
-        job_plans_.clear();  // of a program that was another
     }
-    void end_job_sweep() {
-        end_sweep();
-        profiles_.reset();
-    }
-
     /// What this rank's store has of the job's programs, of each kind of ranks.
     void find_stored() {
         stored_kinds_.clear();
@@ -464,66 +446,6 @@ private:
         }
     }
 
-    /// A plan for the ranks of which one speaks for all.
-    struct JobPlan {
-        std::vector<std::uint32_t> ranks;
-        std::unique_ptr<Planning> planning;
-    };
-    /// Ranks that share all kernels have one plan, as far as others wait for them alike: who is
-    /// early may be slower by what the others are late.
-    void plan_job() {
-        if (job_plans_.empty()) begin_job_plans();
-        for (const JobPlan& each : job_plans_)
-            if (!each.planning->is_ready()) return;
-        double saving = 0;
-        double ranks = 0;
-        promised_pct_ = 0;
-        std::string none;
-        const auto number = static_cast<std::uint32_t>(schedule_.plans() + 1);
-        for (JobPlan& each : std::exchange(job_plans_, {})) {
-            const RunPlan plan = each.planning->take();
-            ranks += static_cast<double>(each.ranks.size());
-            if (!plan.none.empty()) {
-                none = plan.none;
-                continue;
-            }
-            saving += plan.saving_pct * static_cast<double>(each.ranks.size());
-            promised_pct_ = std::max(promised_pct_, plan.slowdown_pct);
-            switch_latency_ = std::max(switch_latency_, plan.latency);
-            team_->announce(RankPlan{number, std::move(each.ranks), plan.json});
-        }
-        if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
-        note_experience();
-        schedule_.planned(saving / ranks);
-    }
-    void begin_job_plans() {
-        if (schedule_.one_clock())
-            longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
-        const auto slack = profiles_->slack();
-        const auto step_of = [&](std::uint32_t rank) {  // whole percents that are surely there
-            const auto known = slack.find(rank);
-            return known == slack.end() ? 0.0 : std::floor(100 * 0.9 * known->second) / 100;
-        };
-        std::vector<std::uint32_t> speakers;
-        for (const std::uint32_t rank : team_->explorers()) {
-            const auto equal =
-                std::find_if(speakers.begin(), speakers.end(), [&](std::uint32_t other) {
-                    return step_of(rank) == step_of(other) && profiles_->are_equal(rank, other);
-                });
-            std::vector<std::uint32_t> like = team_->ranks_like(rank);
-            if (equal != speakers.end()) {
-                JobPlan& plan = job_plans_[static_cast<std::size_t>(equal - speakers.begin())];
-                plan.ranks.insert(plan.ranks.end(), like.begin(), like.end());
-                continue;
-            }
-            speakers.push_back(rank);
-            const double bound =
-                (1 + schedule_.plan_bound()) * (1 + std::max(step_of(rank), 0.0)) - 1;
-            job_plans_.push_back(
-                {std::move(like), begin_planning(request(profiles_->of_rank(rank), bound))});
-        }
-    }
-
     /// Closes the comparison block that the iteration before was in, if it has ended.
     void measure_blocks(TimePoint now) {
         const measure::MeterRecord record = service_->take_record();
@@ -544,11 +466,10 @@ private:
             }
             block_ = {step.block, 0, began_, began_};
         }
-        ++block_.iterations;
         bool ends_plan = false;
         {
             const std::lock_guard lock{scopes_};
-            ends_plan = as_ == RunStep::As::planned && step.as != RunStep::As::planned;
+            ends_plan = follows(as_) && !follows(step.as);
             as_ = step.as;
             in_block_ = step.block != 0;
             ++iteration_;
@@ -566,24 +487,34 @@ private:
 
     // Exploring.
 
-    void explore() {
+    /// @returns what the ranks of a job run
+    SweepStep explore() {
+        SweepStep step;
         try {
+            if (!sweep_ && team_) begin_job_sweep();
             if (!sweep_) begin_sweep();
-            sweep_->next_iteration();
-            progress_ = sweep_->progress();
+            if (team_) {
+                if (!job_) job_ = profiles_->job();
+                step = sweep_->decide(*job_);
+                progress_ = sweep_->progress(*job_);
+            } else {
+                sweep_->next_iteration();
+                progress_ = sweep_->progress();
+            }
             schedule_.exploring(progress_.lost, progress_.used);
-            if (!progress_.done) return;
-            learned_ = {sweep_->measured(), sweep_->sequence(), sweep_->recorded_iterations()};
+            if (!progress_.done) return step;
+            learned_ = {team_ ? profiles_->of_rank(0) : sweep_->measured(), sweep_->sequence(),
+                        sweep_->recorded_iterations()};
+            if (team_) write_stored();
+            schedule_.explored();
         } catch (const std::exception& error) {
-            const auto* const known = dynamic_cast<const Error*>(&error);
-            schedule_.cannot_plan(known != nullptr ? known->text().vendor_words : error.what());
-            return end_sweep();
+            schedule_.cannot_plan(words_of(error));
         }
-        schedule_.explored();
         end_sweep();
+        return {};
     }
     void begin_sweep(std::size_t at_once = 1) {
-        planning_.reset();  // of a program that was another
+        plans_begun_.clear();  // of a program that was another
         SweepOptions options = sweep_options_;
         constexpr double of_what_is_left = 0.4;  // the plan needs some while nothing is known of it
         options.start_loss = std::chrono::duration_cast<Duration>(
@@ -675,50 +606,109 @@ private:
         return request;
     }
 
-    static std::unique_ptr<Planning> begin_planning(RunPlanRequest request) {
-        return std::make_unique<Planning>(
-            [request = std::move(request)] { return plan_run(request); });
-    }
+    /// A plan for the ranks of which one speaks for all.
+    struct JobPlan {
+        std::vector<std::uint32_t> ranks;
+        std::unique_ptr<Planning> planning;
+    };
     void plan() {
-        if (!planning_) {
-            if (schedule_.one_clock())  // a plan before it took longer than it promised
-                longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
-            planning_ = begin_planning(request(learned_.profile, schedule_.plan_bound()));
+        if (plans_begun_.empty()) begin_plans();
+        for (const JobPlan& each : plans_begun_)
+            if (!each.planning->is_ready()) return;
+        double saving = 0;
+        double ranks = 0;
+        Seconds latency{0};
+        promised_pct_ = 0;
+        std::string none;
+        OneClock one_clock = OneClock::unknown;
+        const auto number = static_cast<std::uint32_t>(schedule_.plans() + 1);
+        for (JobPlan& each : std::exchange(plans_begun_, {})) {
+            const RunPlan plan = each.planning->take();
+            const auto its_ranks = static_cast<double>(each.ranks.size());
+            ranks += its_ranks;
+            if (!plan.none.empty()) {
+                none = plan.none;
+                continue;
+            }
+            saving += plan.saving_pct * its_ranks;
+            promised_pct_ = std::max(promised_pct_, plan.slowdown_pct);
+            latency = std::max(latency, plan.latency);
+            if (team_) {
+                team_->announce(RankPlan{number, std::move(each.ranks), plan.json});
+                continue;
+            }
+            try {
+                follow(plan.sequence,
+                       plan.one_clock == OneClock::other ? &plan.at_one_clock : nullptr);
+            } catch (const Error& error) {
+                return schedule_.cannot_plan(words_of(error));
+            }
+            one_clock = plan.one_clock;
         }
-        if (!planning_->is_ready()) return;
-        const RunPlan plan = planning_->take();
-        planning_.reset();
-        if (!plan.none.empty()) return schedule_.cannot_plan(plan.none);
-        try {
-            follow(plan.sequence);
-        } catch (const Error& error) {
-            return schedule_.cannot_plan(error.text().vendor_words);
-        }
-        promised_pct_ = plan.slowdown_pct;
-        switch_latency_ = plan.latency;
+        if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
+        switch_latency_ = latency;
         note_experience();
-        schedule_.planned(plan.saving_pct);
+        schedule_.planned(saving / ranks, one_clock);
+    }
+    /// Ranks that share all kernels have one plan, as far as others wait for them alike: who is
+    /// early may be slower by what the others are late.
+    void begin_plans() {
+        if (schedule_.one_clock())  // a plan before it took longer than it promised
+            longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
+        if (!team_) return begin_plan({0}, learned_.profile, schedule_.plan_bound());
+        const auto slack = profiles_->slack();
+        const auto step_of = [&](std::uint32_t rank) {  // whole percents that are surely there
+            const auto known = slack.find(rank);
+            return known == slack.end() ? 0.0 : std::floor(100 * 0.9 * known->second) / 100;
+        };
+        std::vector<std::uint32_t> speakers;
+        for (const std::uint32_t rank : team_->explorers()) {
+            const auto equal =
+                std::find_if(speakers.begin(), speakers.end(), [&](std::uint32_t other) {
+                    return step_of(rank) == step_of(other) && profiles_->are_equal(rank, other);
+                });
+            std::vector<std::uint32_t> like = team_->ranks_like(rank);
+            if (equal != speakers.end()) {
+                JobPlan& plan = plans_begun_[static_cast<std::size_t>(equal - speakers.begin())];
+                plan.ranks.insert(plan.ranks.end(), like.begin(), like.end());
+                continue;
+            }
+            speakers.push_back(rank);
+            begin_plan(std::move(like), profiles_->of_rank(rank),
+                       (1 + schedule_.plan_bound()) * (1 + std::max(step_of(rank), 0.0)) - 1);
+        }
+    }
+    void begin_plan(std::vector<std::uint32_t> ranks, Profile profile, double bound) {
+        plans_begun_.push_back(
+            {std::move(ranks),
+             std::make_unique<Planning>(
+                 [request = request(std::move(profile), bound)] { return plan_run(request); })});
     }
     void note_experience() const {
         if (!stored_.empty())
             write_experience(stored_, {switch_latency_, longer_by_, schedule_.stretch()});
     }
-    void follow(const PlannedSequence& sequence) {
+    /// @param one_clock that it is to be compared with; null: none
+    void follow(const PlannedSequence& sequence, const PlannedSequence* one_clock = nullptr) {
         kdvfs::detail::FollowedPlan* const plan = &service_->follow(sequence);
+        kdvfs::detail::FollowedPlan* const at_one =
+            one_clock != nullptr ? &service_->follow(*one_clock) : nullptr;
         end_following();
         followed_sequence_ = sequence;
         const std::lock_guard lock{scopes_};
         followed_ = plan;
+        one_clock_ = at_one;
         planned_in_ = iteration_;
         ++plans_;
     }
     void end_following() {
-        kdvfs::detail::FollowedPlan* ended = nullptr;
+        std::array<kdvfs::detail::FollowedPlan*, 2> ended{};
         {
             const std::lock_guard lock{scopes_};
-            ended = std::exchange(followed_, nullptr);
+            ended = {std::exchange(followed_, nullptr), std::exchange(one_clock_, nullptr)};
         }
-        if (ended != nullptr) service_->unfollow(*ended);
+        for (kdvfs::detail::FollowedPlan* const plan : ended)
+            if (plan != nullptr) service_->unfollow(*plan);
     }
 
     kdvfs::detail::GpuService* service_;
@@ -730,7 +720,7 @@ private:
     RunSchedule schedule_;
     SweepProgress progress_;
     Learned learned_{Profile{gpu_name(service_->info())}, {}, {}};
-    std::unique_ptr<Planning> planning_;
+    std::vector<JobPlan> plans_begun_;
     BlockMeter blocks_;
     CountedBlock block_;  ///< under way; number 0: none
     TimePoint began_{};   ///< the iteration under way
@@ -756,7 +746,6 @@ private:
     std::optional<RankProfiles> profiles_;
     std::optional<Profile> job_;       ///< all of them as one; nothing: to be made
     std::set<std::uint64_t> counted_;  ///< stages at the baseline that belong into profiles
-    std::vector<JobPlan> job_plans_;
     /// What a store has of a kind of ranks, and where it is to be written.
     struct StoredKind {
         std::filesystem::path file;
@@ -769,6 +758,7 @@ private:
     std::vector<std::optional<Known>> kinds_;  ///< by number
     std::shared_ptr<SweepEngine> sweep_;       ///< while exploring
     kdvfs::detail::FollowedPlan* followed_ = nullptr;
+    kdvfs::detail::FollowedPlan* one_clock_ = nullptr;  ///< what it is compared with
     std::size_t plans_ = 0;
     std::uint64_t planned_in_ = 0;  ///< iteration, `followed_`
     RunStep::As as_ = RunStep::As::found;

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
+#include <kdvfs/detail/tune/run_schedule.hpp>
 #include <kdvfs/detail/tune/shrinkage.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/error.hpp>
@@ -55,7 +56,17 @@ struct RunPlan {
     double slowdown_pct = 0;  ///< of the time, that it promises
     std::string none{};       ///< why there is no plan; empty where there is one
     std::string json{};       ///< as plan files have it
+    OneClock one_clock = OneClock::unknown;
+    PlannedSequence at_one_clock{};  ///< by the best clock for all kernels within the bound
 };
+
+/// The launches of a plan, all of its kernels at one clock.
+inline PlannedSequence at_one_clock(PlannedSequence sequence, ClockPoint clock) {
+    for (PlannedSequence::Kernel& kernel : sequence.kernels)
+        if (kernel.own.asks) kernel.own.point = clock;
+    sequence.boundaries = {{0, clock}};
+    return sequence;
+}
 
 /// The switching latency that explains best what a plan has done to time and energy, by the model
 /// of a switch; nothing where the plan changes no clock within an iteration, or the table has not
@@ -105,6 +116,12 @@ inline std::optional<Seconds> likely_latency(const CostTable& table,
     return likely;
 }
 
+/// Why something has failed, in a few words.
+inline std::string words_of(const std::exception& error) {
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    return known != nullptr ? known->text().vendor_words : error.what();
+}
+
 /// Makes a plan. Takes up to seconds for iterations of thousands of launches. Never throws.
 inline RunPlan plan_run(const RunPlanRequest& request) {
     try {
@@ -122,12 +139,14 @@ inline RunPlan plan_run(const RunPlanRequest& request) {
                                         request.switches.value_or(uniform_switch_costs(latency)),
                                         relaxed_waste(request.max_slowdown), options);
         RunPlan found{latency, {}, -plan.energy_pct(), plan.time_pct(), {}, to_json(plan)};
+        found.one_clock = !plan.reason.empty()                  ? OneClock::is_plan
+                          : plan.single_clock == table.baseline ? OneClock::is_found
+                                                                : OneClock::other;
+        found.at_one_clock = at_one_clock(plan.sequence, plan.single_clock);
         found.sequence = std::move(plan.sequence);
         return found;
-    } catch (const Error& error) {
-        return {.none = error.text().vendor_words};
     } catch (const std::exception& error) {
-        return {.none = error.what()};
+        return {.none = words_of(error)};
     }
 }
 

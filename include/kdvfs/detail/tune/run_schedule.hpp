@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/tune/level_shift.hpp>
 #include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/tune/saving.hpp>
@@ -11,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <random>
@@ -33,6 +33,7 @@ struct RunOptions {
     double later_as_found = 0.03;          ///< and of the rest
     double precise_pct = 0.15;             ///< half-width of intervals from which on less will do
     double precise_as_found = 0.01;        ///< share of the time for comparison blocks then
+    double at_one_clock = 0.015;           ///< and for blocks at the best clock for all kernels
     double least_saving_pct = 0.3;         ///< a plan that saves less is given up
     bool switches_known = false;           ///< how late clocks change was measured
     bool measure_only = false;             ///< clocks cannot be set: plans do nothing
@@ -41,7 +42,7 @@ struct RunOptions {
 
 /// What the next iteration is to be run at.
 struct RunStep {
-    enum class As { found, explored, planned };
+    enum class As { found, explored, planned, one_clock };
     As as = As::found;
     std::uint32_t block = 0;   ///< the comparison block that measures it, from 1 on; 0: none
     std::uint32_t triple = 0;  ///< that the block belongs to
@@ -70,13 +71,41 @@ struct BlockChange {
     double energy_pct = 0;
 };
 
+/// The same, from blocks by the plan and in another way.
+struct PlanChange {
+    PairedComparison time;
+    PairedComparison energy;
+
+    /// @param by_plan two blocks
+    void add(const std::vector<BlockCost>& by_plan, const BlockCost& other) {
+        time.add((by_plan[0].time + by_plan[1].time).count() / 2, other.time.count());
+        energy.add((by_plan[0].energy + by_plan[1].energy).count / 2, other.energy.count);
+    }
+    /// Whether both intervals are at most this wide on each side.
+    [[nodiscard]] bool is_within(double half_pct) const {
+        const auto its_time = time.change();
+        const auto its_energy = energy.change();
+        return its_time && its_energy && its_energy->high - its_energy->low <= 2 * half_pct &&
+               its_time->high - its_time->low <= 2 * half_pct;
+    }
+};
+
+/// What the best clock for all kernels is to a plan.
+enum class OneClock {
+    unknown,
+    is_plan,   ///< the plan has one clock
+    is_found,  ///< no clock for all saves anything
+    other,     ///< the plan is compared with it
+};
+
 /// The course of a run that tunes itself: warm-up, exploring, planning, following with comparison
 /// blocks, and back to the clocks as found where the program or the board changes. Exploring and
 /// planning are done elsewhere. A pure state machine: what iterations were like in, steps out.
 ///
 /// The time lost stays below a start amount and a share of the time passed, by its upper 97.5 %
 /// bound: `left` is what exploring may use, and a plan is followed only while there is any.
-/// Comparison blocks come in threes, one of which, drawn at random, is as found.
+/// Comparison blocks come in threes, one of which, drawn at random, is as found, or in a small
+/// share of the time at the best clock for all kernels.
 class RunSchedule {
 public:
     explicit RunSchedule(const RunOptions& options) : options_{options}, random_{options.seed} {}
@@ -120,7 +149,7 @@ public:
         phase_ = phase;
         if (step.block > blocks_) {
             blocks_ = step.block;
-            slots_[step.block] = {step.triple, step.as == As::found};
+            slots_[step.block] = {step.triple, step.as};
         }
         return true;
     }
@@ -158,11 +187,12 @@ public:
     /// Whether the plan that is wanted is one of one clock: several have broken their bound.
     [[nodiscard]] bool one_clock() const { return retreats_ > 0; }
     /// A plan is ready, within `plan_bound`. @param saving_pct that it promises, above 0
-    void planned(double saving_pct) {
+    void planned(double saving_pct, OneClock one_clock = OneClock::unknown) {
         if (phase_ != RunPhase::plan) return;
         if (saving_pct < options_.least_saving_pct)
             return rest("nothing to gain", saving_pct + options_.least_saving_pct);
         begin_plan();
+        one_clock_ = one_clock;
         promised_pct_ = saving_pct;
         phase_ = RunPhase::follow;
     }
@@ -176,22 +206,19 @@ public:
     void measured(std::uint32_t block, const BlockCost& cost) {
         const auto slot = slots_.find(block);
         if (slot == slots_.end()) return;
-        const auto [triple, as_found] = slot->second;
+        const auto [triple, as] = slot->second;
         slots_.erase(slot);
-        if (as_found) {
-            found_watts_ = cost.energy / cost.time;
-        } else {
-            plan_watts_ = cost.energy / cost.time;
-        }
-        Triple& pair = triples_[triple];
-        (as_found ? pair.found : pair.planned).push_back(cost);
-        if (pair.found.size() + pair.planned.size() < 3) return;
-        const BlockCost a = pair.planned[0];
-        const BlockCost b = pair.planned[1];
-        time_.add((a.time + b.time).count() / 2, pair.found[0].time.count());
-        energy_.add((a.energy + b.energy).count / 2, pair.found[0].energy.count);
+        watts_[static_cast<std::size_t>(as)] = cost.energy / cost.time;
+        Triple& its = triples_[triple];
+        if (as == As::planned)
+            its.planned.push_back(cost);
+        else
+            its.other = {as, cost};
+        if (its.planned.size() < 2 || !its.other) return;
+        const auto [other, its_cost] = *its.other;
+        (other == As::found ? change_ : beyond_one_clock_).add(its.planned, its_cost);
         triples_.erase(triple);
-        judge();
+        if (other == As::found) judge();
     }
     /// A comparison block could not be measured.
     void dropped(std::uint32_t block) {
@@ -206,11 +233,14 @@ public:
         Saving saving{.phase = phase_,
                       .passed = passed_,
                       .followed = followed_ + plan_time_,
-                      .pairs = time_.pairs(),
+                      .pairs = change_.time.pairs(),
                       .plans = plans_,
                       .changes = changes_,
-                      .energy = energy_.change(),
-                      .time = time_.change(),
+                      .energy = change_.energy.change(),
+                      .time = change_.time.change(),
+                      .beyond_one_clock = one_clock_ == OneClock::is_found
+                                              ? change_.energy.change()
+                                              : beyond_one_clock_.energy.change(),
                       .paid_back = paid_back_,
                       .note = note_};
         const Range lost = this->lost();
@@ -218,8 +248,14 @@ public:
         saving.saved = gain.mean;
         saving.saved_low = gain.low;
         saving.saved_high = gain.high;
-        const Joules as_found = found_watts_ * passed_;
+        const Joules as_found = watts(As::found) * passed_;
         saving.saved_pct = as_found.count > 0 ? 100 * (gain.mean / as_found) : 0;
+        if (one_clock_ == OneClock::is_plan)
+            saving.by_one_clock = gain.mean;
+        else if (saving.beyond_one_clock && saving.energy && saving.energy->mean < 0)
+            saving.by_one_clock =
+                gain.mean * ((saving.energy->mean - saving.beyond_one_clock->mean) /
+                             (saving.energy->mean * (1 + saving.beyond_one_clock->mean / 100)));
         saving.lost = lost.mean;
         saving.lost_high = lost.high;
         saving.budget = budget();
@@ -239,11 +275,11 @@ private:
     };
     struct Slot {
         std::uint32_t triple = 0;
-        bool as_found = false;
+        As as = As::found;
     };
     struct Triple {
-        std::vector<BlockCost> planned;
-        std::vector<BlockCost> found;
+        std::vector<BlockCost> planned{};
+        std::optional<std::pair<As, BlockCost>> other{};
     };
     static constexpr std::uint32_t fewest_other = 5;  ///< iterations that show another program
     static constexpr std::uint32_t doubted = 12;   ///< iterations as found, to see what has changed
@@ -263,15 +299,18 @@ private:
     [[nodiscard]] Range lost() const {
         if (options_.measure_only) return {};
         const auto of_plan = [&](double percent) {
-            return plan_time_ * (1 - 1 / (1 + percent / 100));
+            const double other = of_one_clock(percent, beyond_one_clock_.time);
+            return plan_time_ * (1 - 1 / (1 + percent / 100)) +
+                   one_clock_time_ * (1 - 1 / (1 + other / 100));
         };
         const Seconds explored = explored_lost_ + exploring_lost_;
         Range lost{explored + plans_lost_.mean, explored + plans_lost_.high};
-        if (const auto change = time_.change()) {
+        if (const auto change = change_.time.change()) {
             lost.mean += of_plan(change->mean);
             lost.high += of_plan(std::max(change->high, 0.0));
         } else {
-            const double guess = time_.pairs() < 2 ? 100 * plan_bound() : time_.mean();
+            const double guess =
+                change_.time.pairs() < 2 ? 100 * plan_bound() : change_.time.mean();
             lost.mean += of_plan(guess);
             lost.high += of_plan(std::max(100 * options_.max_slowdown, 2 * guess));
         }
@@ -280,13 +319,17 @@ private:
     [[nodiscard]] Gain gain() const {
         const Joules explored = explored_used_ + exploring_used_;
         Gain gain{gained_.mean - explored, gained_.low - explored, gained_.high - explored};
-        const Joules used = plan_watts_ * plan_time_;
-        const auto saved = [&](double percent) { return used * (1 / (1 + percent / 100) - 1); };
-        const auto change = energy_.change();
+        const auto saved = [&](double percent) {
+            const double other = of_one_clock(percent, beyond_one_clock_.energy);
+            return watts(As::planned) * plan_time_ * (1 / (1 + percent / 100) - 1) +
+                   watts(As::one_clock) * one_clock_time_ * (1 / (1 + other / 100) - 1);
+        };
+        const PairedComparison& energy = change_.energy;
+        const auto change = energy.change();
         if (!change) {
-            if (options_.measure_only || energy_.pairs() == 0) return gain;
+            if (options_.measure_only || energy.pairs() == 0) return gain;
             // Hardly known: from nothing to twice as much.
-            const Joules guess = saved(energy_.mean());
+            const Joules guess = saved(energy.mean());
             gain.mean += guess;
             gain.low += std::min(guess * 2, Joules{});
             gain.high += std::max(guess * 2, Joules{});
@@ -298,13 +341,21 @@ private:
         return gain;
     }
 
+    /// What one clock changes, in percent, where the plan changes it by so much.
+    static double of_one_clock(double plan_pct, const PairedComparison& beyond) {
+        return 100 * ((100 + plan_pct) / (100 + beyond.mean()) - 1);
+    }
+    [[nodiscard]] Watts watts(As as) const { return watts_[static_cast<std::size_t>(as)]; }
+
     void account(const SeenIteration& seen) {
         passed_ += seen.time;
         if (seen.as == As::planned) plan_time_ += seen.time;
+        if (seen.as == As::one_clock) one_clock_time_ += seen.time;
         if (slot_ != slots && seen.as == As::found) compared_time_ += seen.time;
         slot_time_ += seen.time;
-        if (!energy_.change() || found_watts_.count <= 0) return;
-        const bool positive = (gain().mean - found_watts_ * lost().mean).count > 0;
+        const bool is_known = change_.energy.change() || gained_.high != gained_.low;
+        if (!is_known || watts(As::found).count <= 0) return;
+        const bool positive = (gain().mean - watts(As::found) * lost().mean).count > 0;
         if (!positive)
             paid_back_.reset();
         else if (!paid_back_)
@@ -335,7 +386,8 @@ private:
         before_ = seen.as;
         if (phase_ == RunPhase::doubt) return doubt(seen);
         if (other_launches_ >= fewest_other) return learn_again();
-        if (since_switch_ < 2 || seen.explored || seen.time <= Seconds{0}) return;
+        const bool unusual = seen.explored || seen.as == As::one_clock;
+        if (since_switch_ < 2 || unusual || seen.time <= Seconds{0}) return;
         LevelShift& level = seen.as == As::planned ? planned_level_ : found_level_;
         const bool moved = level.add(seen.time.count());
         if (phase_ == RunPhase::warm_up) {
@@ -386,7 +438,7 @@ private:
         not_before_ = passed_ + patience_;
         retreats_ = 0;
         improved_ = 0;
-        stretch_ = 1;
+        stretch_ = kept_stretch_ = 1;
         outcome_.reset();
         phase_ = RunPhase::warm_up;
         note_.clear();
@@ -403,8 +455,7 @@ private:
     // Plans.
 
     void begin_plan() {
-        time_ = {};
-        energy_ = {};
+        forget_change();
         planned_level_ = {};
         held_ = false;
         plan_iterations_ = 0;
@@ -419,9 +470,13 @@ private:
         const Seconds lost = explored_lost_ + exploring_lost_;
         plans_lost_ = {before.mean - lost, before.high - lost};
         followed_ += std::exchange(plan_time_, Seconds{0});
-        time_ = {};
-        energy_ = {};
+        one_clock_before_ += std::exchange(one_clock_time_, Seconds{0});
+        forget_change();
         abandon_blocks();
+    }
+    void forget_change() {
+        change_ = beyond_one_clock_ = {};
+        one_clock_ = OneClock::unknown;
     }
     RunPhase follow_nothing() {
         begin_plan();
@@ -432,16 +487,12 @@ private:
         end_plan();
         phase_ = RunPhase::rest;
         note_ = why;
-        if (at_most_pct > 0) {
-            char text[64];
-            std::snprintf(text, sizeof text, ": at most %.2f %% here", at_most_pct);
-            note_ += text;
-        }
+        if (at_most_pct > 0) note_ += kdvfs::io::format_text(": at most %.2f %% here", at_most_pct);
     }
     /// Drops the plan where evidence speaks against it.
     void judge() {
-        const auto time = time_.change();
-        const auto energy = energy_.change();
+        const auto time = change_.time.change();
+        const auto energy = change_.energy.change();
         if (options_.measure_only || obeys_ || phase_ != RunPhase::follow || !time || !energy)
             return;
         // Slower, or much less saved than was promised: clocks may change later than they were
@@ -453,7 +504,7 @@ private:
         if (!slower && -energy->low < options_.least_saving_pct)
             return rest("nothing to gain", -energy->low);
         if (slower && stretch_ > 1) {  // too bold
-            stretch_ = 1;
+            stretch_ = std::exchange(kept_stretch_, 1);
             improved_ = most_improved;
             return plan_again();
         }
@@ -473,16 +524,21 @@ private:
         }
         // Much less slowdown than the bound: a plan that uses more of it saves more. First with
         // what has been learned of switches.
+        // One that has been measured for long is replaced for much alone: its proof begins again.
+        const bool is_new = change_.time.pairs() <= PairedComparison::fewest_pairs;
         constexpr double used = 0.95;
         const double likely = (time->mean + time->high) / 2;
         const double factor = used * 100 * options_.max_slowdown / std::max(likely, 0.1);
         const bool saves = -energy->high >= options_.least_saving_pct;
-        if (!saves || factor <= 1.1 || improved_ >= most_improved || retreats_ > 0) return;
+        if (!saves || factor <= (is_new ? 1.1 : 1.25) || improved_ >= most_improved ||
+            retreats_ > 0)
+            return;
+        kept_stretch_ = stretch_;
         if (++improved_ > 1 || options_.switches_known) stretch_ *= std::min(factor, 1.5);
         plan_again();
     }
     void plan_again() {
-        outcome_ = {time_.mean(), energy_.mean()};
+        outcome_ = {change_.time.mean(), change_.energy.mean()};
         end_plan();
         if (plans_ >= most_plans) return rest("no plan was kept", 0);
         phase_ = RunPhase::plan;
@@ -514,23 +570,26 @@ private:
             return {As::found};
         }
         if (slot_ == slots) {
-            if (!may_compare()) return {As::planned};
+            const bool to_one_clock = may_try_one_clock();
+            if (!to_one_clock && !may_compare()) return {As::planned};
             slot_ = 0;
             ++triple_;
-            compared_at_ = passed_;
-            as_found_slot_ = static_cast<std::uint32_t>(random_() % slots);
+            other_ = to_one_clock ? As::one_clock : As::found;
+            if (!to_one_clock) compared_at_ = passed_;
+            other_slot_ = static_cast<std::uint32_t>(random_() % slots);
             begin_slot();
         } else if (block_ == 0 && slot_time_ >= options_.settle && slot_iterations_ > 0) {
             block_ = ++blocks_;
-            slots_[block_] = {triple_, slot_ == as_found_slot_};
+            slots_[block_] = {triple_, as_in_slot()};
             slot_time_ = Seconds{0};
         } else if (block_ != 0 && slot_time_ >= options_.block) {
             if (++slot_ == slots) return {As::planned};
             begin_slot();
         }
         ++slot_iterations_;
-        return {slot_ == as_found_slot_ ? As::found : As::planned, block_, triple_};
+        return {as_in_slot(), block_, triple_};
     }
+    [[nodiscard]] As as_in_slot() const { return slot_ == other_slot_ ? other_ : As::planned; }
     void begin_slot() {
         block_ = 0;
         slot_time_ = Seconds{0};
@@ -539,8 +598,9 @@ private:
     /// Comparison blocks as found have a share of the time; the first come early, and a plan of
     /// which nothing is known is only followed beside them.
     [[nodiscard]] bool may_compare() const {
-        if (time_.pairs() + triples_.size() < PairedComparison::fewest_pairs) return true;
-        if (is_precise() && passed_ < compared_at_ + options_.block / options_.precise_as_found)
+        if (change_.time.pairs() + triples_.size() < PairedComparison::fewest_pairs) return true;
+        if (change_.is_within(options_.precise_pct) &&
+            passed_ < compared_at_ + options_.block / options_.precise_as_found)
             return false;
         constexpr Seconds hour{3600};
         constexpr double early = 0.4;  // of the first hour's share
@@ -552,12 +612,12 @@ private:
         return compared_time_ + options_.settle + options_.block <= allowed;
     }
 
-    /// Whether the saving and the slowdown are known as well as they need to be.
-    [[nodiscard]] bool is_precise() const {
-        const auto time = time_.change();
-        const auto energy = energy_.change();
-        return time && energy && energy->high - energy->low <= 2 * options_.precise_pct &&
-               time->high - time->low <= 2 * options_.precise_pct;
+    /// Once the plan is known beside the clocks as found.
+    [[nodiscard]] bool may_try_one_clock() const {
+        if (one_clock_ != OneClock::other || !change_.time.change()) return false;
+        const double less = beyond_one_clock_.is_within(options_.precise_pct) ? 0.25 : 1;
+        return one_clock_before_ + one_clock_time_ + options_.settle + options_.block <=
+               passed_ * (options_.at_one_clock * less);
     }
 
     void abandon_blocks() {
@@ -583,10 +643,11 @@ private:
     Joules explored_used_{};
     Seconds exploring_lost_{0};  ///< since exploring began
     Joules exploring_used_{};
-    Range plans_lost_;  ///< by plans that were ended
-    Gain gained_;       ///< likewise
-    Watts found_watts_{};
-    Watts plan_watts_{};
+    Range plans_lost_;              ///< by plans that were ended
+    Gain gained_;                   ///< likewise
+    Seconds one_clock_time_{0};     ///< beside the plan that is followed
+    Seconds one_clock_before_{0};   ///< beside plans that were ended
+    std::array<Watts, 4> watts_{};  ///< by `RunStep::As`
     std::optional<Seconds> paid_back_;
 
     std::uint32_t steady_ = 0;
@@ -602,20 +663,23 @@ private:
     Seconds patience_{5};
     Seconds not_before_{0};
 
-    PairedComparison time_;
-    PairedComparison energy_;
+    PlanChange change_;            ///< against the clocks as found
+    PlanChange beyond_one_clock_;  ///< against the best clock for all kernels
+    OneClock one_clock_ = OneClock::unknown;
     std::size_t plans_ = 0;
     std::size_t retreats_ = 0;
     std::size_t improved_ = 0;              ///< plans that have taken less time than they might
     double stretch_ = 1;                    ///< of the bound of plans, as those before were faster
+    double kept_stretch_ = 1;               ///< of a plan that kept its bound
     double promised_pct_ = 0;               ///< saving of the plan that is followed
     std::size_t doubted_switches_ = 0;      ///< plans by which clocks seemed to change late
     std::optional<BlockChange> outcome_{};  ///< of the plan before
     bool held_ = false;
     std::uint32_t plan_iterations_ = 0;  ///< the first ones, of the plan that is followed
 
-    std::uint32_t slot_ = slots;  ///< of the triple under way; `slots`: there is none
-    std::uint32_t as_found_slot_ = 0;
+    std::uint32_t slot_ = slots;    ///< of the triple under way; `slots`: there is none
+    std::uint32_t other_slot_ = 0;  ///< which is not by the plan
+    As other_ = As::found;
     std::uint32_t triple_ = 0;
     std::uint32_t block_ = 0;
     std::uint32_t blocks_ = 0;

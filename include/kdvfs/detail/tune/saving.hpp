@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/tune/saving.hpp>
 
-#include <cstdio>
 #include <string>
 
 namespace kdvfs::inline v0_3::tune {
@@ -11,28 +11,27 @@ namespace kdvfs::inline v0_3::tune {
 #if KDVFS_DEFINES_ENGINE
 
 KDVFS_INLINE std::string to_string(const Saving& saving) {
-    char text[320];
     const auto percent = [&](Joules joules) {
         return saving.saved.count != 0 ? saving.saved_pct * joules.count / saving.saved.count : 0;
     };
     std::string line{to_string(saving.phase)};
     if (!saving.note.empty()) line += " (" + saving.note + ')';
-    if (saving.energy) {
-        std::snprintf(
-            text, sizeof text,
-            ": saved %.0f J (%.2f %%, 95 %% interval %.2f to %.2f), lost %.1f s of %.1f s",
-            saving.saved.count, saving.saved_pct, percent(saving.saved_low),
-            percent(saving.saved_high), saving.lost.count(), saving.budget.count());
-    } else {
-        std::snprintf(text, sizeof text, ": saving not known yet, lost %.1f s of %.1f s",
-                      saving.lost.count(), saving.budget.count());
-    }
-    line += text;
-    if (saving.paid_back) {
-        std::snprintf(text, sizeof text, ", paid back since %.0f s", saving.paid_back->count());
-        line += text;
-    }
-    return line;
+    line += saving.energy
+                ? kdvfs::io::format_text(": saved %.0f J (%.2f %%, 95 %% interval %.2f to %.2f)",
+                                         saving.saved.count, saving.saved_pct,
+                                         percent(saving.saved_low), percent(saving.saved_high))
+                : std::string{": saving not known yet"};
+    line += kdvfs::io::format_text(", lost %.1f s of %.1f s", saving.lost.count(),
+                                   saving.budget.count());
+    if (saving.paid_back)
+        line += kdvfs::io::format_text(", paid back since %.0f s", saving.paid_back->count());
+    if (!saving.by_one_clock) return line;
+    line += kdvfs::io::format_text(", of which one clock for all would have saved %.2f %%",
+                                   percent(*saving.by_one_clock));
+    if (!saving.beyond_one_clock) return line;
+    return line + kdvfs::io::format_text(" (the plan uses %.2f to %.2f %% less)",
+                                         -saving.beyond_one_clock->high,
+                                         -saving.beyond_one_clock->low);
 }
 
 #endif

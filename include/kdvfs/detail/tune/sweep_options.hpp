@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <kdvfs/detail/io/csv.hpp>
@@ -12,7 +13,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,13 +94,10 @@ KDVFS_INLINE ExpectedSweep expected_sweep(const SweepOptions& options, std::size
 }
 
 KDVFS_INLINE std::string to_string(const SweepProgress& progress) {
-    char text[160];
-    std::snprintf(
-        text, sizeof text,
+    return kdvfs::io::format_text(
         "sweep%s: %zu of %zu clock points, expected regret %.2f %%, run slowed by %.1f %%",
         progress.done ? " done" : "", progress.points_measured, progress.points,
         progress.expected_regret_pct, progress.slowdown_pct);
-    return text;
 }
 
 KDVFS_INLINE SweepOptions sweep_options_from_environment(SweepOptions options) {
