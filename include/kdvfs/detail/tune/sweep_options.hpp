@@ -108,14 +108,17 @@ KDVFS_INLINE SweepOptions sweep_options_from_environment(SweepOptions options) {
         options.objective = relaxed_waste(*plan);
     if (const auto run = detail::percent_from_environment("KDVFS_RUN_SLOWDOWN"))
         options.max_slowdown = *run;
-    if (const auto text = kdvfs::detail::environment("KDVFS_SWEEP_ROWS"); !text.empty()) {
-        const auto rows = kdvfs::detail::parse_number<std::size_t>(text);
-        if (!rows || *rows == 0)
-            throw Error{Errc::invalid_input,
-                        {"begin a session", "KDVFS_SWEEP_ROWS=" + std::string{text},
-                         "this is no count", "give 1 or more; 200 is the default"}};
-        options.block.counter_rows = *rows;
-    }
+    const auto count = [](std::string name, std::uint64_t otherwise) {
+        const auto text = kdvfs::detail::environment(name.c_str());
+        const auto number = kdvfs::detail::parse_number<std::uint64_t>(text);
+        if (text.empty()) return otherwise;
+        if (number && *number > 0) return *number;
+        throw Error{Errc::invalid_input,
+                    {"begin a session", name + '=' + std::string{text}, "this is no count",
+                     "give 1 or more; " + std::to_string(otherwise) + " is the default"}};
+    };
+    options.block.counter_rows = count("KDVFS_SWEEP_ROWS", options.block.counter_rows);
+    options.seed = count("KDVFS_SWEEP_SEED", options.seed);
     if (const auto block = detail::seconds_from_environment("KDVFS_SWEEP_BLOCK"))
         options.block.settle = options.block.measured = *block;
     if (const auto warm_up = detail::seconds_from_environment("KDVFS_SWEEP_WARM_UP"))
