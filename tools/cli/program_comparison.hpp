@@ -197,8 +197,7 @@ inline Comparison compare_runs(const TuningFolder& folder, const ProgramRuns& pr
                 .cost;
         });
     };
-    return {kdvfs::tune::validate(for_the_run(promise.plan, trial), pairs, run_once, seed,
-                                  kdvfs::tune::Stopping::once_decided)};
+    return {kdvfs::tune::validate(for_the_run(promise.plan, trial), pairs, run_once, seed)};
 }
 
 /// Corrects what plans are made with by what a plan was found to do.

@@ -117,7 +117,7 @@ struct ValidateCommand {
                                file = read.path.string()](bool obeyed) {
             return runs({{"KDVFS_PLAN", obeyed ? file : ""}, {"KDVFS_MODE", ""}}).cost;
         };
-        const Validation found = validate(planned, pairs, run_once, seed, Stopping::once_decided);
+        const Validation found = validate(planned, pairs, run_once, seed);
         write(output, format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
         warn_of_few_pairs(found);
         return exit_status(found.verdict());
