@@ -5,6 +5,7 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/serve/step_cells.hpp>
 #include <kdvfs/detail/serve/step_meter.hpp>
+#include <kdvfs/detail/tune/block_schedule.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
@@ -150,7 +151,6 @@ private:
         double steps = 0;
         std::vector<Took> took;  ///< by bucket
         StepShape largest{};
-        Seconds blocks{0};  ///< time given to it so far
     };
 
     static constexpr double margin = 0.97;      ///< of the gap: shapes of one bucket differ
@@ -191,22 +191,22 @@ private:
     /// The clock of the block that now is in; chosen as it begins.
     std::size_t block_at(Seconds now) {
         if (in_warm_up(now)) return top();
-        if (now < block_ends_) return now < block_ends_ - options_.block ? top() : block_;
-        if (block_ends_ > Seconds{0} && block_ != top()) measured_[block_].blocks += options_.block;
-        block_ = next_block();
-        block_ends_ = now + 2 * options_.block;
-        return top();
+        if (!blocks_.is_idle()) blocks_.pass(now - passed_to_);
+        passed_to_ = now;
+        if (blocks_.is_idle()) blocks_.add(next_block(), Seconds{0}, options_.block);
+        return blocks_.stage().point;
     }
 
-    /// Of the clocks at which the board may wait for prompts, the one that was measured least; high
-    /// ones first, since they tell how long steps take below.
-    [[nodiscard]] std::size_t next_block() const {
-        std::size_t best = top();
-        for (std::size_t c = top(); c-- > 0;) {
-            if (!may_wait_at(c)) break;
-            if (best == top() || measured_[c].blocks < measured_[best].blocks) best = c;
+    /// The next of a round, in random order, of the clocks at which the board may wait for prompts.
+    std::size_t next_block() {
+        for (std::vector<std::size_t>& wanted = blocks_.wanted();;) {
+            if (wanted.empty())
+                for (std::size_t c = top(); c-- > 0 && may_wait_at(c);) wanted.push_back(c);
+            if (wanted.empty()) return top();
+            blocks_.shuffle();
+            const std::size_t next = blocks_.take(1).front();
+            if (may_wait_at(next)) return next;
         }
-        return best;
     }
 
     /// What steps of a bucket take at most in the mean: as long as at a lower clock, or as at a
@@ -295,8 +295,8 @@ private:
     std::optional<Seconds> began_;
     std::size_t asked_ = options_.clocks.size() - 1;
     Seconds steady_from_{0};
-    std::size_t block_ = options_.clocks.size() - 1;
-    Seconds block_ends_{0};
+    tune::detail::BlockSchedule<std::size_t, Seconds> blocks_{asked_};  ///< by clock
+    Seconds passed_to_{0};
     std::vector<detail::StepMeter> boards_;  ///< its own, then those of engines that were added
 };
 

@@ -10,6 +10,7 @@
 #include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/detail/tune/launch_recorder.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
+#include <kdvfs/detail/tune/paired_blocks.hpp>
 #include <kdvfs/detail/tune/rank_messages.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_schedule.hpp>
@@ -192,6 +193,7 @@ public:
     ~SweepEngine() override {
         if (file_ && !step_.done && kdvfs::detail::fork_generation() == generation_) {
             try {
+                ingest(paired_.take_rest());
                 write_trace();
             } catch (const std::exception& error) {
                 std::fprintf(stderr, "kdvfs: %s\n", error.what());
@@ -240,14 +242,16 @@ public:
         end_iteration();
         bool compared = false;
         for (MeasuredBlock& found : recorder_.take_measured()) {
-            const bool counts = schedule_.measured(found);
-            compare_sizes(found);
-            if (!counts) continue;
-            add(rows_of(found));
-            compared = note_times(found) || compared;
+            const bool at_baseline = is_baseline(found.block);
+            if (at_baseline && !schedule_.measured(found)) continue;
+            compared = compared || at_baseline;
+            ingest(paired_.add(std::move(found), at_baseline));
+        }
+        for (const SweepBlock& block : recorder_.take_dropped()) {
+            if (is_baseline(block)) ingest(paired_.take_rest());
+            schedule_.dropped(block);
         }
         if (compared && file_) write_sequence();
-        for (const SweepBlock& block : recorder_.take_dropped()) schedule_.dropped(block);
         begin(schedule_.next(profile(), recorder_.sample_period()));
     }
 
@@ -258,16 +262,21 @@ public:
         const std::lock_guard lock{mutex_};
         end_iteration();
         std::vector<detail::RankBlock> blocks;
+        const auto ingest = [&](std::vector<MeasuredBlock> paired) {
+            for (MeasuredBlock& found : paired) {
+                const SweepBlock& block = found.block;
+                blocks.push_back({block.stage, block.clock, block.iterations, found.iteration,
+                                  found.power, take_rows(found)});
+            }
+        };
         for (MeasuredBlock& found : recorder_.take_measured()) {
-            compare_sizes(found);
-            const SweepBlock& block = found.block;
-            blocks.push_back({block.stage, block.clock, block.iterations, found.iteration,
-                              found.power, rows_of(found)});
-            add(blocks.back().rows);
-            note_times(found);
+            const bool at_baseline = is_baseline(found.block);
+            ingest(paired_.add(std::move(found), at_baseline));
         }
-        for (const SweepBlock& block : recorder_.take_dropped())
+        for (const SweepBlock& block : recorder_.take_dropped()) {
+            if (is_baseline(block)) ingest(paired_.take_rest());
             blocks.push_back({block.stage, block.clock, block.iterations});
+        }
         return blocks;
     }
     /// On rank 0: what a rank has measured. Blocks at the baseline are its own.
@@ -359,13 +368,28 @@ private:
         sink_.end_iteration(step_.metered && step_.clock == options_.baseline ? window_ : 0);
         recorder_.take(service_->take_record());
     }
-    /// @returns whether the block was one at the baseline
-    bool note_times(const MeasuredBlock& found) {
-        if (found.block.clock != options_.baseline) return false;
-        sink_.recorded([&](SequenceRecorder& recorder) {
-            recorder.ran(found.intervals, found.block.iterations, found.block.window);
-        });
-        return true;
+    [[nodiscard]] bool is_baseline(const SweepBlock& block) const {
+        return block.clock == options_.baseline;
+    }
+    void ingest(std::vector<MeasuredBlock> paired) {
+        for (MeasuredBlock& found : paired) {
+            if (!is_baseline(found.block)) schedule_.measured(found);
+            take_rows(found);
+        }
+    }
+    /// Adds what a block tells of kernels to the profile.
+    std::vector<ProfileRow> take_rows(MeasuredBlock& found) {
+        compare_sizes(found);
+        std::vector<ProfileRow> rows = rows_of(found);
+        if (is_baseline(found.block))
+            sink_.recorded([&](SequenceRecorder& recorder) {
+                recorder.ran(found.intervals, found.block.iterations, found.block.window);
+            });
+        if (file_)
+            file_->append(rows);
+        else
+            for (const ProfileRow& row : rows) profile_.add(row);
+        return rows;
     }
 
     [[nodiscard]] const KernelProfile* find(const KernelKey& key) const {
@@ -379,6 +403,7 @@ private:
 
     /// The stated time is over: what has been measured must do.
     void end_early(Duration after) {
+        ingest(paired_.take_rest());
         const SweepProgress reached = schedule_.progress(profile());
         schedule_.end();
         begin({.clock = options_.baseline, .done = true});
@@ -407,6 +432,7 @@ private:
         step_ = step;
         ++block_;
         if (step.done) {
+            ingest(paired_.take_rest());
             if (file_) write_trace();
             sink_.leave_all();  // of streams that come to rest now, too
             service_->keep_record(false);
@@ -533,7 +559,7 @@ private:
             time += Seconds{interval.end - interval.start}.count();
             if (interval.ends_scope) times[interval.kernel].push_back(std::exchange(time, 0));
         }
-        const bool at_baseline = found.block.clock == options_.baseline;
+        const bool at_baseline = is_baseline(found.block);
         const Keys keys = this->keys();
         const double most = std::log(schedule_.longest_factor(found.block.clock));
         for (BlockKernel& kernel : found.kernels) {
@@ -571,10 +597,6 @@ private:
         const ProfileBlock together = block_of(found, rows, members);
         for (ProfileRow& row : rows) row.block = together;
         return rows;
-    }
-    void add(std::vector<ProfileRow> rows) {
-        if (file_) return file_->append(std::move(rows));
-        for (const ProfileRow& row : rows) profile_.add(row);
     }
 
     /// The rows' energies in an iteration, and how far their sum may be off.
@@ -625,6 +647,7 @@ private:
     mutable std::mutex mutex_;
     SweepSchedule schedule_;
     BlockRecorder recorder_;
+    detail::PairedBlocks paired_;
     Profile profile_;
     std::optional<SweepFile> file_;
     std::map<KernelKey, Swept> kernels_;
