@@ -74,7 +74,7 @@ TEST(BlockSchedule, TriesAPointThreeTimesEachTwiceAsLong) {
         const std::uint64_t number = blocks.add(blocks.take(1), 1, 1, 1, 0);
         EXPECT_TRUE(blocks.has_blocks_out());
         run(blocks);
-        blocks.dropped(number, 1);
+        blocks.came_back(number, 1, false);
         EXPECT_FALSE(blocks.has_blocks_out());
     }
     EXPECT_EQ(blocks.given_up().count(1), 1U);
@@ -86,9 +86,9 @@ TEST(BlockSchedule, OneOfSeveralRanksIsEnough) {
     blocks.wanted() = {1};
     const std::uint64_t number = blocks.add(blocks.take(2), 1, 1, 1, 0);
     ASSERT_TRUE(run(blocks).back().first == number);
-    blocks.measured(number, 1);
+    blocks.came_back(number, 1, true);
     EXPECT_TRUE(blocks.has_blocks_out());
-    blocks.dropped(number, 1);
+    blocks.came_back(number, 1, false);
     EXPECT_FALSE(blocks.has_blocks_out());
     EXPECT_TRUE(blocks.wanted().empty());
 }

@@ -88,7 +88,7 @@ struct ValidateCommand {
         sub->add_option("--pairs", command->pairs, "Pairs of runs, at most")
             ->check(CLI::Range(std::size_t{2}, std::size_t{100'000}))
             ->capture_default_str();
-        sub->add_option("--seed", command->seed, "Of the order of runs and of resampling")
+        sub->add_option("--seed", command->seed, "Of the order of runs")
             ->check(seeds())
             ->capture_default_str();
         sub->add_option("--format", command->format, "Output")

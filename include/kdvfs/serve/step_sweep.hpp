@@ -83,11 +83,8 @@ public:
         at.times.add(step, shape);
         at.times.close_one(step, (end - begin).count(), took.mean().count());
         ++at.steps;
-        at.largest.prompt_tokens = std::max(at.largest.prompt_tokens, shape.prompt_tokens);
-        at.largest.sequences = std::max(at.largest.sequences, shape.sequences);
-        at.largest.prompt_context = std::max(at.largest.prompt_context, shape.prompt_context);
-        if (shape.sequences > 0)
-            at.largest.context_tokens = std::max(at.largest.context_tokens, shape.context_tokens);
+        if (shape.sequences == 0) shape.context_tokens = 0;
+        at.reach(shape);
     }
     /// The engine had nothing to do until now.
     void idled(Seconds now) {
@@ -108,13 +105,7 @@ public:
             const Measured& theirs = other.measured_[c];
             mine.times.add(theirs.times);
             mine.steps += theirs.steps;
-            mine.largest.prompt_tokens =
-                std::max(mine.largest.prompt_tokens, theirs.largest.prompt_tokens);
-            mine.largest.sequences = std::max(mine.largest.sequences, theirs.largest.sequences);
-            mine.largest.context_tokens =
-                std::max(mine.largest.context_tokens, theirs.largest.context_tokens);
-            mine.largest.prompt_context =
-                std::max(mine.largest.prompt_context, theirs.largest.prompt_context);
+            mine.reach(theirs.largest);
         }
         boards_.insert(boards_.end(), other.boards_.begin(), other.boards_.end());
         load_.add(other.load_);
@@ -147,10 +138,16 @@ private:
     struct Measured {
         Measured(const StepBuckets::Edges& grid, std::size_t buckets)
             : times{grid}, took(buckets) {}
+        void reach(StepShape shape) {
+            for (auto part : {&StepShape::prompt_tokens, &StepShape::sequences,
+                              &StepShape::context_tokens, &StepShape::prompt_context})
+                largest.*part = std::max(largest.*part, shape.*part);
+        }
         detail::StepCellFit times;
         double steps = 0;
         std::vector<Took> took;  ///< by bucket
         StepShape largest{};
+        std::uint64_t blocks = 0;
     };
 
     static constexpr double margin = 0.97;      ///< of the gap: shapes of one bucket differ
@@ -197,16 +194,14 @@ private:
         return blocks_.stage().point;
     }
 
-    /// The next of a round, in random order, of the clocks at which the board may wait for prompts.
-    std::size_t next_block() {
-        for (std::vector<std::size_t>& wanted = blocks_.wanted();;) {
-            if (wanted.empty())
-                for (std::size_t c = top(); c-- > 0 && may_wait_at(c);) wanted.push_back(c);
-            if (wanted.empty()) return top();
-            blocks_.shuffle();
-            const std::size_t next = blocks_.take(1).front();
-            if (may_wait_at(next)) return next;
-        }
+    /// Of the clocks at which the board may wait for prompts, the one that was measured least; high
+    /// ones first, since they tell how long steps take below.
+    [[nodiscard]] std::size_t next_block() {
+        std::size_t best = top();
+        for (std::size_t c = top(); c-- > 0 && may_wait_at(c);)
+            if (best == top() || measured_[c].blocks < measured_[best].blocks) best = c;
+        ++measured_[best].blocks;
+        return best;
     }
 
     /// What steps of a bucket take at most in the mean: as long as at a lower clock, or as at a

@@ -86,7 +86,7 @@ public:
         stages_.push_back({point, settling, measured, 2 * pairs_});
     }
     /// The same, of ranks that each run at a point of their own; until all have come back
-    /// (`measured`, `dropped`), the block is out.
+    /// (`came_back`), the block is out.
     /// @returns its number
     std::uint64_t add(std::vector<Point> points, Point slowest, Length settling, Length measured,
                       Length wait) {
@@ -119,19 +119,24 @@ public:
 
     /// Whether blocks that were added have not come back, measured or dropped.
     [[nodiscard]] bool has_blocks_out() const { return !attempts_.empty(); }
-    void measured(std::uint64_t number, Point point) {
-        failures_.erase(point);
+    /// A block has been measured, or could not be. Where no rank has measured its point, it is
+    /// tried again, three times, each twice as long.
+    void came_back(std::uint64_t number, Point point, bool measured) {
+        if (measured)
+            failures_.erase(point);
+        else
+            ++dropped_;
         const auto attempt = attempts_.find({number, point});
         if (attempt == attempts_.end()) return;
-        attempt->second.measured = true;
-        returned(attempt);
-    }
-    /// A block could not be measured. Where no rank has measured its point, it is tried again,
-    /// three times, each twice as long.
-    void dropped(std::uint64_t number, Point point) {
-        ++dropped_;
-        const auto attempt = attempts_.find({number, point});
-        if (attempt != attempts_.end()) returned(attempt);
+        attempt->second.measured = attempt->second.measured || measured;
+        if (--attempt->second.under_way > 0) return;
+        const bool any = attempt->second.measured;
+        attempts_.erase(attempt);
+        if (any) return;
+        if (++failures_[point] < most_failures)
+            wanted_.push_back(point);
+        else
+            given_up_.insert(point);
     }
     /// Makes the next block at a point twice as long, until one is measured.
     void grow(Point point) { ++failures_[point]; }
@@ -151,20 +156,6 @@ private:
         std::size_t under_way = 0;
         bool measured = false;  ///< at least one of them
     };
-    using Attempts = std::map<std::pair<std::uint64_t, Point>, Attempt>;
-
-    /// The last block of an attempt decides what it was.
-    void returned(typename Attempts::iterator attempt) {
-        if (--attempt->second.under_way > 0) return;
-        const Point point = attempt->first.second;
-        const bool measured = attempt->second.measured;
-        attempts_.erase(attempt);
-        if (measured) return;
-        if (++failures_[point] < most_failures)
-            wanted_.push_back(point);
-        else
-            given_up_.insert(point);
-    }
 
     Point baseline_;
     std::mt19937_64 random_;
@@ -174,8 +165,8 @@ private:
     std::uint64_t pairs_ = 0;    ///< of stages
     bool has_baseline_ = false;  ///< the stretch before the next block is planned already
     std::vector<Point> wanted_;
-    Attempts attempts_;                        ///< by stage and point
-    std::map<Point, std::uint32_t> failures_;  ///< in a row
+    std::map<std::pair<std::uint64_t, Point>, Attempt> attempts_;  ///< by stage and point
+    std::map<Point, std::uint32_t> failures_;                      ///< in a row
     std::set<Point> given_up_;
     std::uint64_t dropped_ = 0;
 };

@@ -262,19 +262,12 @@ public:
         const std::lock_guard lock{mutex_};
         end_iteration();
         std::vector<detail::RankBlock> blocks;
-        const auto ingest = [&](std::vector<MeasuredBlock> paired) {
-            for (MeasuredBlock& found : paired) {
-                const SweepBlock& block = found.block;
-                blocks.push_back({block.stage, block.clock, block.iterations, found.iteration,
-                                  found.power, take_rows(found)});
-            }
-        };
         for (MeasuredBlock& found : recorder_.take_measured()) {
             const bool at_baseline = is_baseline(found.block);
-            ingest(paired_.add(std::move(found), at_baseline));
+            ingest(paired_.add(std::move(found), at_baseline), &blocks);
         }
         for (const SweepBlock& block : recorder_.take_dropped()) {
-            if (is_baseline(block)) ingest(paired_.take_rest());
+            if (is_baseline(block)) ingest(paired_.take_rest(), &blocks);
             blocks.push_back({block.stage, block.clock, block.iterations});
         }
         return blocks;
@@ -371,10 +364,15 @@ private:
     [[nodiscard]] bool is_baseline(const SweepBlock& block) const {
         return block.clock == options_.baseline;
     }
-    void ingest(std::vector<MeasuredBlock> paired) {
+    /// @param reported where rank 0 decides: what it gets
+    void ingest(std::vector<MeasuredBlock> paired,
+                std::vector<detail::RankBlock>* reported = nullptr) {
         for (MeasuredBlock& found : paired) {
-            if (!is_baseline(found.block)) schedule_.measured(found);
-            take_rows(found);
+            const SweepBlock& block = found.block;
+            if (reported == nullptr && !is_baseline(block)) schedule_.measured(found);
+            detail::RankBlock row{block.stage,     block.clock, block.iterations,
+                                  found.iteration, found.power, take_rows(found)};
+            if (reported != nullptr) reported->push_back(std::move(row));
         }
     }
     /// Adds what a block tells of kernels to the profile.
@@ -470,25 +468,24 @@ private:
             if (swept.kind != nullptr) keys.emplace(swept.kind->kernel, &key);
         return keys;
     }
-    /// What launches take at the baseline, as known by now.
-    [[nodiscard]] std::map<KernelId, Seconds> baseline_times(const Keys& keys) const {
+    /// What launches take at the baseline, as known by now, as a function of the kernel.
+    [[nodiscard]] auto baseline_times(const Keys& keys) const {
         std::map<KernelId, Seconds> times;
         for (const auto& [id, key] : keys)
             if (const KernelProfile* kernel = find(*key))
                 if (const ProfilePoint* point = kernel->find(options_.baseline))
                     times.emplace(id, point->mean().time);
-        return times;
+        return [times = std::move(times)](KernelId kernel) {
+            const auto time = times.find(kernel);
+            return time == times.end() ? Seconds{0} : time->second;
+        };
     }
 
     [[nodiscard]] LaunchSequence recorded() {
         const Keys keys = this->keys();
-        const auto time_of = [times = baseline_times(keys)](KernelId kernel) {
-            const auto time = times.find(kernel);
-            return time == times.end() ? Seconds{0} : time->second;
-        };
         LaunchSequence sequence;
-        const auto typical =
-            sink_.recorded([&](SequenceRecorder& recorder) { return recorder.typical(time_of); });
+        const auto typical = sink_.recorded(
+            [&](SequenceRecorder& recorder) { return recorder.typical(baseline_times(keys)); });
         if (!typical) return sequence;
         for (const KernelId kernel : typical->launches) {
             const auto key = keys.find(kernel);
@@ -520,10 +517,7 @@ private:
         constexpr std::size_t most_launches = 16384;
         const Keys keys = this->keys();
         const auto sample = sink_.recorded([&](const SequenceRecorder& recorder) {
-            return recorder.sample([times = baseline_times(keys)](KernelId kernel) {
-                const auto time = times.find(kernel);
-                return time == times.end() ? Seconds{0} : time->second;
-            });
+            return recorder.sample(baseline_times(keys));
         });
         detail::LaunchTrace trace;
         std::map<KernelId, std::uint32_t> numbers;
@@ -630,14 +624,12 @@ private:
         row.energy_sd = kernel.energy_sd;
         row.held = kernel.held;
         row.at_limit = kernel.at_limit;
-        for (const KernelProfile& known : profile().kernels()) {
-            if (known.key != key) continue;
-            row.count = known.count;
-            if (const ProfilePoint* point = known.find(block.clock))
-                row.sample = point->samples.back().index + 1;
-            return row;
-        }
-        return block.clock == options_.baseline ? std::optional{row} : std::nullopt;
+        const KernelProfile* known = find(key);
+        if (known == nullptr) return is_baseline(block) ? std::optional{row} : std::nullopt;
+        row.count = known->count;
+        if (const ProfilePoint* point = known->find(block.clock))
+            row.sample = point->samples.back().index + 1;
+        return row;
     }
 
     kdvfs::detail::GpuService* service_;

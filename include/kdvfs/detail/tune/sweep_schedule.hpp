@@ -12,11 +12,9 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -85,7 +83,7 @@ public:
 
     /// A block of metered steps has been measured. @returns whether it belongs into the profile
     bool measured(const MeasuredBlock& found) {
-        blocks_.measured(found.block.stage, found.block.clock);
+        blocks_.came_back(found.block.stage, found.block.clock, true);
         if (found.block.clock != design_.baseline()) {
             settle_charge(found);
             return true;
@@ -105,16 +103,13 @@ public:
     /// A block of metered steps could not be measured: the counter may have said too little. Blocks
     /// at the baseline grow by themselves until one can be (`plan`).
     void dropped(const SweepBlock& block) {
-        blocks_.dropped(block.stage, block.clock);
+        blocks_.came_back(block.stage, block.clock, false);
         if (block.clock == design_.baseline() && knows_baseline()) blocks_.grow(block.clock);
     }
 
     /// Whether a launch of a kernel surely keeps its bound at a clock; `measured` null: never met.
     [[nodiscard]] bool keeps_bound(const KernelProfile* measured, ClockPoint clock) const {
-        if (clock == design_.baseline() || !std::isfinite(options_.objective.launch_limit.count()))
-            return true;
-        return measured != nullptr &&
-               tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
+        return design_.keeps_bound(measured, clock, options_.objective);
     }
 
     [[nodiscard]] const SweepDesign& design() const { return design_; }
@@ -159,7 +154,6 @@ private:
     struct Charge {
         std::uint32_t iterations = 0;
         Seconds each{0};
-        Seconds baseline{0};
     };
 
     static std::uint32_t visits(const Profile& profile, ClockPoint clock) {
@@ -217,8 +211,7 @@ private:
         const Seconds each = longest_iteration(slowest);
         const std::uint32_t wait = loss_budget_.wait_before(slow, each);
         loss_budget_.charge(slow, each, loss_budget_.baseline());
-        charges_[blocks_.add(std::move(clocks), slowest, settle, measured, wait)] = {
-            slow, each, loss_budget_.baseline()};
+        charges_[blocks_.add(std::move(clocks), slowest, settle, measured, wait)] = {slow, each};
     }
 
     /// Once for all ranks: they wait for the slowest.
@@ -258,20 +251,18 @@ private:
     [[nodiscard]] bool is_varied() const {
         constexpr double alike = 0.015;
         if (warm_up_.size() < 4) return false;
-        double mean = 0;
+        double sum = 0;
         double squares = 0;
         double iterations = 0;
         for (const MeasuredBlock& block : warm_up_) {
-            mean += block.iteration.count();
+            const double off = block.iteration / warm_up_.front().iteration - 1;
+            sum += off;
+            squares += off * off;
             iterations += block.block.iterations;
         }
         const auto count = static_cast<double>(warm_up_.size());
-        mean /= count;
-        for (const MeasuredBlock& block : warm_up_) {
-            const double off = block.iteration.count() / mean - 1;
-            squares += off * off;
-        }
-        return squares / (count - 1) * (iterations / count) > alike * alike;
+        const double variance = (squares - sum * sum / count) / (count - 1);
+        return variance * (iterations / count) > alike * alike;
     }
 
     /// Spread out, down to clocks that could double an iteration.
