@@ -14,13 +14,11 @@
 #include <cctype>
 #include <cstdarg>
 #include <cstddef>
-#include <cstdio>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace cli {

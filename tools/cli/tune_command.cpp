@@ -32,8 +32,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -43,7 +41,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <vector>
 
 namespace cli {
 namespace {

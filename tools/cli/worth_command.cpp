@@ -15,8 +15,6 @@
 #include <tools/cli/text_options.hpp>
 #include <tools/worth.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -24,8 +22,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace cli {

@@ -6,7 +6,6 @@
 #include <tools/cli/report/heat_chart.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <string>
