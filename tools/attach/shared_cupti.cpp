@@ -3,7 +3,6 @@
 #include <tools/attach/redirect_symbols.hpp>
 #include <tools/attach/shared_cupti.hpp>
 
-#include <algorithm>
 #include <exception>
 #include <new>
 

@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>

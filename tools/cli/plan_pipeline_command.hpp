@@ -11,9 +11,7 @@
 #include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 

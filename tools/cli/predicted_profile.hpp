@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -81,10 +80,11 @@ public:
             std::fprintf(stderr, "kdvfs: run %zu: blocks of iterations by the plan and as found\n",
                          run + 1);
             const auto log = folder_->open_log();
-            static_cast<void>(program(
-                folder_->variables(TuningFolder::mode("compare", folder_->file("plan.json")),
-                                   "compare_status.json"),
-                log.get()));
+            auto variables = folder_->variables(
+                TuningFolder::mode("compare", folder_->file("plan.json")), "compare_status.json");
+            // Runs that repeat each other, in blocks of the same order, would be the same pairs.
+            variables.emplace_back("KDVFS_SWEEP_SEED", std::to_string(pairs_.size() + 1));
+            static_cast<void>(program(std::move(variables), log.get()));
             const auto statuses = folder_->statuses("compare_status.json");
             if (statuses.size() != 1 || statuses.front().pairs.empty()) return std::nullopt;
             pairs_.insert(pairs_.end(), statuses.front().pairs.begin(),
@@ -196,8 +196,7 @@ inline Comparison compare_runs(const TuningFolder& folder, const ProgramRuns& pr
                 .cost;
         });
     };
-    return {kdvfs::tune::validate(for_the_run(promise.plan, trial), pairs, run_once, seed,
-                                  kdvfs::tune::Stopping::once_decided)};
+    return {kdvfs::tune::validate(for_the_run(promise.plan, trial), pairs, run_once, seed)};
 }
 
 /// Corrects what plans are made with by what a plan was found to do.

@@ -20,11 +20,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <system_error>

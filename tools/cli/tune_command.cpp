@@ -33,8 +33,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -44,7 +42,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <vector>
 
 namespace cli {
 namespace {

@@ -20,9 +20,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>

@@ -86,7 +86,7 @@ struct ValidateCommand {
         sub->add_option("--pairs", command->pairs, "Pairs of runs, at most")
             ->check(CLI::Range(std::size_t{2}, std::size_t{100'000}))
             ->capture_default_str();
-        sub->add_option("--seed", command->seed, "Of the order of runs and of resampling")
+        sub->add_option("--seed", command->seed, "Of the order of runs")
             ->check(seeds())
             ->capture_default_str();
         sub->add_option("--format", command->format, "Output")
@@ -115,7 +115,7 @@ struct ValidateCommand {
                                file = read.path.string()](bool obeyed) {
             return runs({{"KDVFS_PLAN", obeyed ? file : ""}, {"KDVFS_MODE", ""}}).cost;
         };
-        const Validation found = validate(planned, pairs, run_once, seed, Stopping::once_decided);
+        const Validation found = validate(planned, pairs, run_once, seed);
         write(output, format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
         warn_of_few_pairs(found);
         return exit_status(found.verdict());

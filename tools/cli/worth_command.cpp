@@ -16,8 +16,6 @@
 #include <tools/cli/text_options.hpp>
 #include <tools/worth.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -25,8 +23,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace cli {

@@ -20,16 +20,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace {
 using namespace kdvfs::c_interface;

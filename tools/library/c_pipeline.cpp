@@ -13,7 +13,6 @@
 #include <cmath>
 #include <map>
 #include <span>
-#include <string_view>
 #include <utility>
 
 struct kdvfs_received {

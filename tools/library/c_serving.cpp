@@ -12,9 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <mutex>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 namespace {

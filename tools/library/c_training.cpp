@@ -10,8 +10,6 @@
 #include <kdvfs/train/batch_size.hpp>
 #include <kdvfs/train/power_limit.hpp>
 
-#include <cmath>
-#include <limits>
 #include <utility>
 
 namespace {

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <functional>
 #include <iostream>
 #include <optional>
 #include <string>

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
-#include <string>
 #include <thread>
 #include <utility>
 

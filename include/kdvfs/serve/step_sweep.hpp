@@ -5,6 +5,7 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/serve/step_cells.hpp>
 #include <kdvfs/detail/serve/step_meter.hpp>
+#include <kdvfs/detail/tune/block_schedule.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/serve/step_plan.hpp>
@@ -82,11 +83,8 @@ public:
         at.times.add(step, shape);
         at.times.close_one(step, (end - begin).count(), took.mean().count());
         ++at.steps;
-        at.largest.prompt_tokens = std::max(at.largest.prompt_tokens, shape.prompt_tokens);
-        at.largest.sequences = std::max(at.largest.sequences, shape.sequences);
-        at.largest.prompt_context = std::max(at.largest.prompt_context, shape.prompt_context);
-        if (shape.sequences > 0)
-            at.largest.context_tokens = std::max(at.largest.context_tokens, shape.context_tokens);
+        if (shape.sequences == 0) shape.context_tokens = 0;
+        at.reach(shape);
     }
     /// The engine had nothing to do until now.
     void idled(Seconds now) {
@@ -107,13 +105,7 @@ public:
             const Measured& theirs = other.measured_[c];
             mine.times.add(theirs.times);
             mine.steps += theirs.steps;
-            mine.largest.prompt_tokens =
-                std::max(mine.largest.prompt_tokens, theirs.largest.prompt_tokens);
-            mine.largest.sequences = std::max(mine.largest.sequences, theirs.largest.sequences);
-            mine.largest.context_tokens =
-                std::max(mine.largest.context_tokens, theirs.largest.context_tokens);
-            mine.largest.prompt_context =
-                std::max(mine.largest.prompt_context, theirs.largest.prompt_context);
+            mine.reach(theirs.largest);
         }
         boards_.insert(boards_.end(), other.boards_.begin(), other.boards_.end());
         load_.add(other.load_);
@@ -146,11 +138,16 @@ private:
     struct Measured {
         Measured(const StepBuckets::Edges& grid, std::size_t buckets)
             : times{grid}, took(buckets) {}
+        void reach(StepShape shape) {
+            for (auto part : {&StepShape::prompt_tokens, &StepShape::sequences,
+                              &StepShape::context_tokens, &StepShape::prompt_context})
+                largest.*part = std::max(largest.*part, shape.*part);
+        }
         detail::StepCellFit times;
         double steps = 0;
         std::vector<Took> took;  ///< by bucket
         StepShape largest{};
-        Seconds blocks{0};  ///< time given to it so far
+        std::uint64_t blocks = 0;
     };
 
     static constexpr double margin = 0.97;      ///< of the gap: shapes of one bucket differ
@@ -191,21 +188,19 @@ private:
     /// The clock of the block that now is in; chosen as it begins.
     std::size_t block_at(Seconds now) {
         if (in_warm_up(now)) return top();
-        if (now < block_ends_) return now < block_ends_ - options_.block ? top() : block_;
-        if (block_ends_ > Seconds{0} && block_ != top()) measured_[block_].blocks += options_.block;
-        block_ = next_block();
-        block_ends_ = now + 2 * options_.block;
-        return top();
+        if (!blocks_.is_idle()) blocks_.pass(now - passed_to_);
+        passed_to_ = now;
+        if (blocks_.is_idle()) blocks_.add(next_block(), Seconds{0}, options_.block);
+        return blocks_.stage().point;
     }
 
     /// Of the clocks at which the board may wait for prompts, the one that was measured least; high
     /// ones first, since they tell how long steps take below.
-    [[nodiscard]] std::size_t next_block() const {
+    [[nodiscard]] std::size_t next_block() {
         std::size_t best = top();
-        for (std::size_t c = top(); c-- > 0;) {
-            if (!may_wait_at(c)) break;
+        for (std::size_t c = top(); c-- > 0 && may_wait_at(c);)
             if (best == top() || measured_[c].blocks < measured_[best].blocks) best = c;
-        }
+        ++measured_[best].blocks;
         return best;
     }
 
@@ -295,8 +290,8 @@ private:
     std::optional<Seconds> began_;
     std::size_t asked_ = options_.clocks.size() - 1;
     Seconds steady_from_{0};
-    std::size_t block_ = options_.clocks.size() - 1;
-    Seconds block_ends_{0};
+    tune::detail::BlockSchedule<std::size_t, Seconds> blocks_{asked_};  ///< by clock
+    Seconds passed_to_{0};
     std::vector<detail::StepMeter> boards_;  ///< its own, then those of engines that were added
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/train/limit_search.hpp>
+#include <kdvfs/detail/tune/block_schedule.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
@@ -78,15 +79,12 @@ public:
     template <std::invocable<RankWindow> Combine>
     std::optional<Watts> begin_step(const RankWindow& counters, Combine&& combine_ranks) {
         ++epoch_steps_;
-        if (phase_ == Phase::done) return std::nullopt;
-        if (phase_ == Phase::idle) return start_next(counters);
-        ++steps_;
-        if (phase_ == Phase::warming_up) {
-            if (steps_ == options_.warmup_steps) open_window(counters);
-            return std::nullopt;
-        }
-        if (steps_ < options_.measured_steps) return std::nullopt;
-        return close_window(counters, combine_ranks(difference(counters)));
+        if (is_done_) return std::nullopt;
+        if (windows_.is_idle()) return start_next(counters);
+        windows_.pass(1);
+        if (windows_.is_idle()) return close_window(counters, combine_ranks(difference(counters)));
+        if (windows_.begins_measuring()) opened_ = counters;
+        return std::nullopt;
     }
     std::optional<Watts> begin_step(const RankWindow& counters) {
         return begin_step(counters, [](const RankWindow& own) { return own; });
@@ -98,9 +96,9 @@ public:
     /// @throws Error (invalid_input) after two epochs in a row that are too short for any window
     std::optional<Watts> end_epoch() {
         const std::size_t steps = std::exchange(epoch_steps_, 0);
-        if (phase_ == Phase::done) return std::nullopt;
-        if (phase_ == Phase::measuring) ++discarded_;
-        phase_ = Phase::idle;
+        if (is_done_) return std::nullopt;
+        if (!windows_.is_idle() && windows_.is_measured()) ++discarded_;
+        windows_.cut();
         const std::size_t needed = options_.warmup_steps + options_.measured_steps + 1;
         short_epochs_ = steps < needed ? short_epochs_ + 1 : 0;
         if (short_epochs_ == 2) fail_short(steps, needed);
@@ -108,7 +106,7 @@ public:
     }
 
     /// Whether the best limit has been found and is the one to keep.
-    [[nodiscard]] bool is_done() const { return phase_ == Phase::done; }
+    [[nodiscard]] bool is_done() const { return is_done_; }
     /// The best limit of those measured so far.
     [[nodiscard]] std::optional<Watts> best() const { return search_.best(); }
     /// What was measured, from the lowest limit; windows are of `measured_steps` steps.
@@ -127,8 +125,6 @@ public:
     }
 
 private:
-    enum class Phase { idle, warming_up, measuring, done };
-
     std::optional<Watts> change_to(Watts limit) {
         if (current_ == limit) return std::nullopt;
         current_ = limit;
@@ -138,20 +134,13 @@ private:
     std::optional<Watts> start_next(const RankWindow& counters) {
         const auto limit = search_.next();
         if (!limit) {
-            phase_ = Phase::done;
+            is_done_ = true;
             return change_to(*search_.best());
         }
         measured_limit_ = *limit;
-        phase_ = Phase::warming_up;
-        steps_ = 0;
-        if (options_.warmup_steps == 0) open_window(counters);
-        return change_to(*limit);
-    }
-
-    void open_window(const RankWindow& counters) {
-        phase_ = Phase::measuring;
-        steps_ = 0;
+        windows_.add_alone(*limit, options_.warmup_steps, options_.measured_steps);
         opened_ = counters;
+        return change_to(*limit);
     }
 
     [[nodiscard]] RankWindow difference(const RankWindow& counters) const {
@@ -163,7 +152,8 @@ private:
         if (!is_positive(all.energy.count) || !is_positive(all.time.count())) {
             ++discarded_;
             if (++senseless_ == 3) fail_senseless(all);
-            open_window(counters);
+            windows_.add_alone(measured_limit_, 0, options_.measured_steps);
+            opened_ = counters;
             return std::nullopt;
         }
         senseless_ = 0;
@@ -188,10 +178,10 @@ private:
 
     LimitSearch search_;
     PowerLimitOptions options_;
-    Phase phase_ = Phase::idle;
+    tune::detail::BlockSchedule<Watts, std::size_t> windows_{search_.limits().back()};
+    bool is_done_ = false;
     std::optional<Watts> current_;  ///< the limit asked for last
     Watts measured_limit_{};
-    std::size_t steps_ = 0;        ///< of this phase
     std::size_t epoch_steps_ = 0;  ///< of this epoch
     std::size_t short_epochs_ = 0;
     std::size_t senseless_ = 0;

@@ -14,6 +14,7 @@
 #include <kdvfs/detail/train/stragglers.hpp>
 #include <kdvfs/detail/tune/in_background.hpp>
 #include <kdvfs/detail/tune/ledger.hpp>
+#include <kdvfs/detail/tune/paired_blocks.hpp>
 #include <kdvfs/detail/tune/profile_store.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_engine.hpp>
@@ -137,10 +138,9 @@ public:
     [[nodiscard]] const std::optional<Pipeline>& measured() const { return measured_; }
     /// Blocks of the sweep that are over, and all.
     [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> blocks() const {
-        const std::optional<SweepCourse>& course = run_ ? run_->course() : schedule_;
-        if (!course) return {0, 0};
-        const std::uint64_t ran = run_ ? run_->explored() : sweep_iteration_;
-        return {std::min(course->block_of(ran), course->blocks()), course->blocks()};
+        const std::optional<tune::ClockBlocks>& blocks = run_ ? run_->course() : schedule_;
+        if (!blocks) return {0, 0};
+        return {blocks->ended(), blocks->ended() + blocks->left()};
     }
     /// What the job has saved so far, with its interval, alike on all ranks; nothing in other modes
     /// than `auto`.
@@ -356,27 +356,37 @@ private:
             return static_cast<std::uint32_t>(std::clamp(count, 1.0, 1e6));
         };
         const Duration period = std::chrono::duration_cast<Duration>(Seconds{all[2]});
-        schedule_.emplace(sweep_points(), options_.samples,
-                          SweepCourse::Lengths{iterations(options_.block.settling()),
-                                               iterations(options_.block.measuring(period))});
+        begin_sweep(iterations(options_.block.settling()),
+                    iterations(options_.block.measuring(period)));
         curves_.stage = stage_;
         phase_ = SessionPhase::sweeping;
-        begin_step(schedule_->step(0));
+        begin_step(tune::next_step(*schedule_));
+    }
+
+    /// Blocks in random order, alike on all ranks, beside stretches at the highest clock.
+    void begin_sweep(std::uint32_t settling, std::uint32_t measured) {
+        const std::vector<ClockPoint> points = sweep_points();
+        schedule_.emplace(points.front());
+        auto& wanted = schedule_->wanted();
+        for (std::uint32_t sample = 0; sample < options_.samples; ++sample)
+            wanted.insert(wanted.end(), std::next(points.begin()), points.end());
+        schedule_->shuffle();
+        while (!wanted.empty()) schedule_->add(schedule_->take(1)[0], settling, measured);
+        schedule_->add_baseline(settling, measured);
     }
 
     void sweep(const measure::MeterRecord& record) {
         recorder_.take(record);
         take_curves();
-        ++sweep_iteration_;
-        if (sweep_iteration_ < schedule_->iterations())
-            return begin_step(schedule_->step(sweep_iteration_));
+        if (!schedule_->is_idle()) return begin_step(tune::next_step(*schedule_));
         end_block();
         // What the GPU has not run yet when the host is done, it has run some iterations later.
-        if (sweep_iteration_ < schedule_->iterations() + draining) {
+        if (drained_++ < draining) {
             scopes_.run_all_at(sweep_points().front());
             this->service().begin_iteration(false);
             return;
         }
+        add_curves(paired_.take_rest());
         make_plans([&](const std::vector<std::string>& texts) {
             std::vector<RankCurves> all;
             for (const std::string& text : texts) all.push_back(parse_rank_curves(text));
@@ -387,20 +397,23 @@ private:
     }
 
     void take_curves() {
-        for (const tune::MeasuredBlock& block : recorder_.take_measured())
-            curves_.add(block, scopes_.kernels());
+        for (tune::MeasuredBlock& block : recorder_.take_measured()) {
+            const bool at_baseline = block.block.stage % 2 == 1;
+            add_curves(paired_.add(std::move(block), at_baseline));
+        }
         static_cast<void>(recorder_.take_dropped());
     }
+    void add_curves(const std::vector<tune::MeasuredBlock>& blocks) {
+        for (const tune::MeasuredBlock& block : blocks) curves_.add(block, scopes_.kernels());
+    }
 
-    void begin_step(const SweepCourse::Step& step) {
+    void begin_step(const tune::SweepStep& step) {
         scopes_.run_all_at(step.clock);
-        if (!step.metered || step.begins) end_block();
-        if (step.begins) this->service().begin_iteration(false);
+        if (!step.metered) end_block();
+        const bool begins = step.metered && block_iterations_ == 0;
+        if (begins) this->service().begin_iteration(false);
         const std::uint32_t window = this->service().begin_iteration(step.metered);
-        if (step.begins) {
-            recorder_.begin({.window = window, .clock = step.clock});
-            block_iterations_ = 0;
-        }
+        if (begins) recorder_.begin({.window = window, .clock = step.clock, .stage = step.stage});
         if (step.metered) ++block_iterations_;
     }
 
@@ -689,6 +702,7 @@ private:
     }
     void end_exploring() {
         end_block();
+        add_curves(paired_.take_rest());
         const auto texts = ranks_->gather(to_text(curves_), options_.silence);
         run_->end_exploring();
         if (ranks_->rank() != 0) return;
@@ -841,10 +855,11 @@ private:
     double later_ = 1;         ///< factor: how late clocks come, against what is known
     std::string unplanned_;    ///< why what was measured is no pipeline
 
-    std::optional<SweepCourse> schedule_;
+    std::optional<tune::ClockBlocks> schedule_;
     tune::BlockRecorder recorder_;
+    tune::detail::PairedBlocks paired_;
     RankCurves curves_;
-    std::uint64_t sweep_iteration_ = 0;
+    std::uint32_t drained_ = 0;  ///< iterations behind the sweep
     std::uint32_t block_iterations_ = 0;
 };
 

@@ -122,7 +122,8 @@ KDVFS_INLINE std::string to_string(const SweepProgress& progress);
 
 /// Sweep options with what the environment says: `KDVFS_MAX_SLOWDOWN`, the slowdown that the plan
 /// may cost, and `KDVFS_RUN_SLOWDOWN`, what the swept run may, in percent; `KDVFS_SWEEP_ROWS`, how
-/// many samples of the energy counter a measurement takes: fewer for a first look; and in seconds
+/// many samples of the energy counter a measurement takes: fewer for a first look;
+/// `KDVFS_SWEEP_SEED`, a number that draws the order of blocks; and in seconds
 /// `KDVFS_SWEEP_BLOCK`, how long clocks settle before a measurement and how long it takes, at
 /// least, and `KDVFS_SWEEP_WARM_UP`, how long the sweep waits for steady iterations, at most;
 /// `KDVFS_SWEEP_EXCLUDE`, clocks that the program must not run at, as `parse_excluded_clocks`.

@@ -81,35 +81,19 @@ private:
     [[nodiscard]] Verdict judge(const PercentInterval& found, double limit) const;
 };
 
-/// How much wider than a normal interval one from `count` values must be: Student's t over the
-/// normal quantile (Cornish-Fisher to second order), and the bootstrap's own narrowness.
-KDVFS_INLINE double small_sample_widening(std::size_t count);
-
-/// The mean of paired changes and its 95 % interval: percentile bootstrap (Efron, 1979) from 2000
-/// resamples, expanded for small samples (Hesterberg, The American Statistician 69, 2015).
-/// Deterministic by seed. @pre two changes or more
-KDVFS_INLINE PercentInterval bootstrap(const std::vector<double>& changes, std::uint64_t seed);
-
 /// The mean of paired changes and an interval that holds the true mean at all times at once with
 /// 95 % probability, so that one may look after each pair and stop (`t_sequence_half_width`, with a
 /// prior for a few pairs). @pre two changes or more
 KDVFS_INLINE PercentInterval anytime_interval(const std::vector<double>& changes);
 
-/// When a validation ends.
-enum class Stopping {
-    after_all_pairs,  ///< intervals of 95 % at the end
-    once_decided,     ///< as soon as the verdict is known; intervals that hold at all times
-};
-
 /// Compares a plan with the baseline by fresh runs, in pairs of random order, so that drift weighs
 /// on neither; of two pairs in a row one begins with the plan. `measure(planned)` runs the work
-/// once, with the plan or at the baseline, and returns its `Cost`.
-/// @param pairs of runs; at most so many where `stopping` is `once_decided`
+/// once, with the plan or at the baseline, and returns its `Cost`. Ends once the verdict is known.
+/// @param pairs of runs, at most
 /// @throws Error (invalid_input) for fewer than two pairs; whatever `measure` throws
 KDVFS_INLINE Validation validate(const Plan& plan, std::size_t pairs,
                                  const std::function<Cost(bool planned)>& measure,
-                                 std::uint64_t seed = 1,
-                                 Stopping stopping = Stopping::after_all_pairs);
+                                 std::uint64_t seed = 1);
 
 }  // namespace kdvfs::inline v0_3::tune
 

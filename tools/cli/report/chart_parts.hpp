@@ -8,7 +8,6 @@
 #include <cmath>
 #include <initializer_list>
 #include <string>
-#include <string_view>
 #include <utility>
 
 /// What the charts' Vega-Lite specifications have in common.

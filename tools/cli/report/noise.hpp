@@ -4,11 +4,9 @@
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/profile.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 

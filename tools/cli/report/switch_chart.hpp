@@ -4,7 +4,6 @@
 #include <kdvfs/clock.hpp>
 #include <tools/cli/report/chart_parts.hpp>
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <tools/cli/report/heat_chart.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <string>
 #include <utility>

@@ -23,7 +23,6 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 namespace detail {

@@ -27,49 +27,6 @@
 
 namespace kdvfs::inline v0_3::train {
 
-/// Which iteration of a sweep runs at which clock. It depends on nothing but the number of the
-/// iteration, so that all ranks are at the same clock index of the same block. Every second round
-/// goes backwards: what drifts hits all clocks alike.
-class SweepCourse {
-public:
-    /// Iterations of a block: some to settle, then some to measure.
-    struct Lengths {
-        std::uint32_t settling = 1;
-        std::uint32_t measured = 1;
-    };
-    struct Step {
-        ClockPoint clock{};
-        bool metered = false;
-        bool begins = false;  ///< the measured part of a block begins
-    };
-
-    SweepCourse(std::vector<ClockPoint> points, std::uint32_t samples, Lengths lengths)
-        : points_{std::move(points)}, samples_{samples}, lengths_{lengths} {}
-
-    [[nodiscard]] std::uint64_t blocks() const { return std::uint64_t{samples_} * points_.size(); }
-    [[nodiscard]] std::uint64_t iterations() const { return blocks() * block(); }
-    [[nodiscard]] std::uint64_t block_of(std::uint64_t iteration) const {
-        return iteration / block();
-    }
-    /// @pre iteration < iterations()
-    [[nodiscard]] Step step(std::uint64_t iteration) const {
-        const std::uint64_t round = block_of(iteration) / points_.size();
-        const std::size_t at = block_of(iteration) % points_.size();
-        const std::uint64_t within = iteration % block();
-        return {points_[round % 2 == 0 ? at : points_.size() - 1 - at], within >= lengths_.settling,
-                within == lengths_.settling};
-    }
-
-private:
-    [[nodiscard]] std::uint64_t block() const {
-        return std::uint64_t{lengths_.settling} + lengths_.measured;
-    }
-
-    std::vector<ClockPoint> points_;
-    std::uint32_t samples_;
-    Lengths lengths_;
-};
-
 /// What one rank has measured of its stage.
 struct RankCurves {
     struct Point {

@@ -7,6 +7,7 @@
 #include <kdvfs/detail/tune/block_meter.hpp>
 #include <kdvfs/detail/tune/loss_budget.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
+#include <kdvfs/detail/tune/sweep_schedule.hpp>
 #include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/units.hpp>
@@ -38,7 +39,7 @@ public:
     /// What an iteration runs at.
     struct Step {
         As as = As::found;
-        std::optional<SweepCourse::Step> explored{};
+        std::optional<tune::SweepStep> explored{};
     };
 
     /// @param rank of this rank  @param ranks all of them
@@ -99,16 +100,17 @@ public:
         constexpr double of_what_is_left = 0.4;  // the plan needs some while nothing is known of it
         budget_ = tune::LossBudget{options_.max_slowdown / 2, schedule_.left() * of_what_is_left};
         lengths_ = {iterations(block.settling()), iterations(block.measuring(period))};
-        course_.emplace(std::move(points), samples, lengths_);
+        course_.emplace(points.front());
+        for (; samples > 0; --samples, std::reverse(points.begin(), points.end()))
+            for (const ClockPoint point : points)
+                course_->add_alone(point, lengths_.settling, lengths_.measured);
         as_found_ = 0;
-        explored_ = 0;
         slowness_ = 1;
         given_up_ = false;
         used_ = Joules{};
         costs_of_points_.clear();
     }
-    [[nodiscard]] const std::optional<SweepCourse>& course() const { return course_; }
-    [[nodiscard]] std::uint64_t explored() const { return explored_; }
+    [[nodiscard]] const std::optional<tune::ClockBlocks>& course() const { return course_; }
     /// Whether exploring is over, and what it has measured is known.
     [[nodiscard]] bool has_explored() const { return course_ && is_over() && as_found_ > draining; }
     /// A plan is to be made of what is known.
@@ -202,18 +204,18 @@ private:
 
     [[nodiscard]] Step explore() {
         const std::uint64_t each = std::uint64_t{lengths_.settling} + lengths_.measured;
-        if (is_over() || (explored_ % each == 0 && !is_affordable(each))) {
+        if (is_over() || (course_->begins() && !is_affordable(each))) {
             ++as_found_;
             return {};
         }
         as_found_ = 0;
-        return {As::explored, course_->step(explored_++)};
+        return {As::explored, tune::next_step(*course_)};
     }
     [[nodiscard]] bool is_affordable(std::uint64_t iterations) {
-        if (as_found_ < lengths_.measured && explored_ == 0) return false;
-        const Megahertz core = course_->step(explored_).clock.core;
+        if (as_found_ < lengths_.measured && course_->ended() == 0) return false;
+        const Megahertz core = course_->stage().point.core;
         const double lower =
-            explored_ == 0 ? 1 : static_cast<double>(last_core_.count) / core.count;
+            course_->ended() == 0 ? 1 : static_cast<double>(last_core_.count) / core.count;
         const Seconds each = found_ * slowness_ * std::max(lower, 1.0);
         const double wait =
             budget_.wait_before(static_cast<std::uint32_t>(iterations), each) * found_.count();
@@ -222,7 +224,7 @@ private:
     }
     /// Two points in a row that cost more than one before end it.
     [[nodiscard]] bool is_over() const {
-        if (given_up_ || explored_ >= course_->iterations()) return true;
+        if (given_up_ || course_->is_idle()) return true;
         const auto& costs = costs_of_points_;
         if (costs.size() < 4) return false;
         const double least = *std::min_element(costs.begin(), std::prev(costs.end(), 2));
@@ -270,10 +272,12 @@ private:
     std::deque<Block> waiting_;                    ///< ended, their costs not known on all ranks
     std::deque<std::optional<tune::Cost>> costs_;  ///< of the first of them, on this rank
 
-    std::optional<SweepCourse> course_;  ///< while it explores
-    SweepCourse::Lengths lengths_{};
+    std::optional<tune::ClockBlocks> course_;  ///< while it explores
+    struct {
+        std::uint32_t settling = 1;
+        std::uint32_t measured = 1;
+    } lengths_;  ///< of its blocks
     tune::LossBudget budget_{1};
-    std::uint64_t explored_ = 0;  ///< iterations
     std::uint32_t as_found_ = 0;  ///< iterations in a row
     double slowness_ = 1;         ///< of the iteration explored last
     Megahertz last_core_{};       ///< and its clock

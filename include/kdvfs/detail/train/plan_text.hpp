@@ -8,10 +8,8 @@
 #include <kdvfs/tune/policy_header.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 
 /// Frontiers and plans of pipelines as text. Times in seconds, energies in joules, clocks in MHz.
 namespace kdvfs::inline v0_3::train {

@@ -155,15 +155,18 @@ public:
         }
         return longest;
     }
-    /// Whether every kernel of the profile surely keeps the objective's bound at a clock. The
+    /// Whether a kernel surely keeps the objective's bound at a clock; null: never met. The
     /// baseline is what runs without a sweep.
+    [[nodiscard]] bool keeps_bound(const KernelProfile* measured, ClockPoint clock,
+                                   const Objective& objective) const {
+        if (clock == baseline() || !std::isfinite(objective.launch_limit.count())) return true;
+        return measured && tune::keeps_bound(objective, longest_possible(*measured, clock));
+    }
+    /// Whether every kernel of the profile does.
     [[nodiscard]] bool keeps_bounds(const Profile& profile, ClockPoint clock,
                                     const Objective& objective) const {
-        if (clock == baseline() || !std::isfinite(objective.launch_limit.count())) return true;
         return std::all_of(profile.kernels().begin(), profile.kernels().end(),
-                           [&](const KernelProfile& kernel) {
-                               return keeps_bound(objective, longest_possible(kernel, clock));
-                           });
+                           [&](const auto& each) { return keeps_bound(&each, clock, objective); });
     }
 
     /// Energy of an iteration that the points measured so far save.
@@ -251,7 +254,7 @@ private:
         // What might break the bound is not worth a measurement.
         const Seconds longest = longest_possible(measured, clock);
         const bool safe =
-            !std::isfinite(objective.launch_limit.count()) || keeps_bound(objective, longest);
+            !std::isfinite(objective.launch_limit.count()) || tune::keeps_bound(objective, longest);
         const auto point = std::find_if(predicted.points.begin(), predicted.points.end(),
                                         [&](const PointCost& each) { return each.clock == clock; });
         if (!safe || point == predicted.points.end()) return {0, longest * known.count};

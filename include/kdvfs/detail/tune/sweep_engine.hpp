@@ -10,6 +10,7 @@
 #include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/detail/tune/launch_recorder.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
+#include <kdvfs/detail/tune/paired_blocks.hpp>
 #include <kdvfs/detail/tune/rank_messages.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_schedule.hpp>
@@ -192,6 +193,7 @@ public:
     ~SweepEngine() override {
         if (file_ && !step_.done && kdvfs::detail::fork_generation() == generation_) {
             try {
+                ingest(paired_.take_rest());
                 write_trace();
             } catch (const std::exception& error) {
                 std::fprintf(stderr, "kdvfs: %s\n", error.what());
@@ -240,14 +242,16 @@ public:
         end_iteration();
         bool compared = false;
         for (MeasuredBlock& found : recorder_.take_measured()) {
-            const bool counts = schedule_.measured(found);
-            compare_sizes(found);
-            if (!counts) continue;
-            add(rows_of(found));
-            compared = note_times(found) || compared;
+            const bool at_baseline = is_baseline(found.block);
+            if (at_baseline && !schedule_.measured(found)) continue;
+            compared = compared || at_baseline;
+            ingest(paired_.add(std::move(found), at_baseline));
+        }
+        for (const SweepBlock& block : recorder_.take_dropped()) {
+            if (is_baseline(block)) ingest(paired_.take_rest());
+            schedule_.dropped(block);
         }
         if (compared && file_) write_sequence();
-        for (const SweepBlock& block : recorder_.take_dropped()) schedule_.dropped(block);
         begin(schedule_.next(profile(), recorder_.sample_period()));
     }
 
@@ -259,15 +263,13 @@ public:
         end_iteration();
         std::vector<detail::RankBlock> blocks;
         for (MeasuredBlock& found : recorder_.take_measured()) {
-            compare_sizes(found);
-            const SweepBlock& block = found.block;
-            blocks.push_back({block.stage, block.clock, block.iterations, found.iteration,
-                              found.power, rows_of(found)});
-            add(blocks.back().rows);
-            note_times(found);
+            const bool at_baseline = is_baseline(found.block);
+            ingest(paired_.add(std::move(found), at_baseline), &blocks);
         }
-        for (const SweepBlock& block : recorder_.take_dropped())
+        for (const SweepBlock& block : recorder_.take_dropped()) {
+            if (is_baseline(block)) ingest(paired_.take_rest(), &blocks);
             blocks.push_back({block.stage, block.clock, block.iterations});
+        }
         return blocks;
     }
     /// On rank 0: what a rank has measured. Blocks at the baseline are its own.
@@ -359,13 +361,33 @@ private:
         sink_.end_iteration(step_.metered && step_.clock == options_.baseline ? window_ : 0);
         recorder_.take(service_->take_record());
     }
-    /// @returns whether the block was one at the baseline
-    bool note_times(const MeasuredBlock& found) {
-        if (found.block.clock != options_.baseline) return false;
-        sink_.recorded([&](SequenceRecorder& recorder) {
-            recorder.ran(found.intervals, found.block.iterations, found.block.window);
-        });
-        return true;
+    [[nodiscard]] bool is_baseline(const SweepBlock& block) const {
+        return block.clock == options_.baseline;
+    }
+    /// @param reported where rank 0 decides: what it gets
+    void ingest(std::vector<MeasuredBlock> paired,
+                std::vector<detail::RankBlock>* reported = nullptr) {
+        for (MeasuredBlock& found : paired) {
+            const SweepBlock& block = found.block;
+            if (reported == nullptr && !is_baseline(block)) schedule_.measured(found);
+            detail::RankBlock row{block.stage,     block.clock, block.iterations,
+                                  found.iteration, found.power, take_rows(found)};
+            if (reported != nullptr) reported->push_back(std::move(row));
+        }
+    }
+    /// Adds what a block tells of kernels to the profile.
+    std::vector<ProfileRow> take_rows(MeasuredBlock& found) {
+        compare_sizes(found);
+        std::vector<ProfileRow> rows = rows_of(found);
+        if (is_baseline(found.block))
+            sink_.recorded([&](SequenceRecorder& recorder) {
+                recorder.ran(found.intervals, found.block.iterations, found.block.window);
+            });
+        if (file_)
+            file_->append(rows);
+        else
+            for (const ProfileRow& row : rows) profile_.add(row);
+        return rows;
     }
 
     [[nodiscard]] const KernelProfile* find(const KernelKey& key) const {
@@ -379,6 +401,7 @@ private:
 
     /// The stated time is over: what has been measured must do.
     void end_early(Duration after) {
+        ingest(paired_.take_rest());
         const SweepProgress reached = schedule_.progress(profile());
         schedule_.end();
         begin({.clock = options_.baseline, .done = true});
@@ -407,6 +430,7 @@ private:
         step_ = step;
         ++block_;
         if (step.done) {
+            ingest(paired_.take_rest());
             if (file_) write_trace();
             sink_.leave_all();  // of streams that come to rest now, too
             service_->keep_record(false);
@@ -444,25 +468,24 @@ private:
             if (swept.kind != nullptr) keys.emplace(swept.kind->kernel, &key);
         return keys;
     }
-    /// What launches take at the baseline, as known by now.
-    [[nodiscard]] std::map<KernelId, Seconds> baseline_times(const Keys& keys) const {
+    /// What launches take at the baseline, as known by now, as a function of the kernel.
+    [[nodiscard]] auto baseline_times(const Keys& keys) const {
         std::map<KernelId, Seconds> times;
         for (const auto& [id, key] : keys)
             if (const KernelProfile* kernel = find(*key))
                 if (const ProfilePoint* point = kernel->find(options_.baseline))
                     times.emplace(id, point->mean().time);
-        return times;
+        return [times = std::move(times)](KernelId kernel) {
+            const auto time = times.find(kernel);
+            return time == times.end() ? Seconds{0} : time->second;
+        };
     }
 
     [[nodiscard]] LaunchSequence recorded() {
         const Keys keys = this->keys();
-        const auto time_of = [times = baseline_times(keys)](KernelId kernel) {
-            const auto time = times.find(kernel);
-            return time == times.end() ? Seconds{0} : time->second;
-        };
         LaunchSequence sequence;
-        const auto typical =
-            sink_.recorded([&](SequenceRecorder& recorder) { return recorder.typical(time_of); });
+        const auto typical = sink_.recorded(
+            [&](SequenceRecorder& recorder) { return recorder.typical(baseline_times(keys)); });
         if (!typical) return sequence;
         for (const KernelId kernel : typical->launches) {
             const auto key = keys.find(kernel);
@@ -494,10 +517,7 @@ private:
         constexpr std::size_t most_launches = 16384;
         const Keys keys = this->keys();
         const auto sample = sink_.recorded([&](const SequenceRecorder& recorder) {
-            return recorder.sample([times = baseline_times(keys)](KernelId kernel) {
-                const auto time = times.find(kernel);
-                return time == times.end() ? Seconds{0} : time->second;
-            });
+            return recorder.sample(baseline_times(keys));
         });
         detail::LaunchTrace trace;
         std::map<KernelId, std::uint32_t> numbers;
@@ -533,7 +553,7 @@ private:
             time += Seconds{interval.end - interval.start}.count();
             if (interval.ends_scope) times[interval.kernel].push_back(std::exchange(time, 0));
         }
-        const bool at_baseline = found.block.clock == options_.baseline;
+        const bool at_baseline = is_baseline(found.block);
         const Keys keys = this->keys();
         const double most = std::log(schedule_.longest_factor(found.block.clock));
         for (BlockKernel& kernel : found.kernels) {
@@ -572,10 +592,6 @@ private:
         for (ProfileRow& row : rows) row.block = together;
         return rows;
     }
-    void add(std::vector<ProfileRow> rows) {
-        if (file_) return file_->append(std::move(rows));
-        for (const ProfileRow& row : rows) profile_.add(row);
-    }
 
     /// The rows' energies in an iteration, and how far their sum may be off.
     [[nodiscard]] ProfileBlock block_of(const MeasuredBlock& found,
@@ -608,14 +624,12 @@ private:
         row.energy_sd = kernel.energy_sd;
         row.held = kernel.held;
         row.at_limit = kernel.at_limit;
-        for (const KernelProfile& known : profile().kernels()) {
-            if (known.key != key) continue;
-            row.count = known.count;
-            if (const ProfilePoint* point = known.find(block.clock))
-                row.sample = point->samples.back().index + 1;
-            return row;
-        }
-        return block.clock == options_.baseline ? std::optional{row} : std::nullopt;
+        const KernelProfile* known = find(key);
+        if (known == nullptr) return is_baseline(block) ? std::optional{row} : std::nullopt;
+        row.count = known->count;
+        if (const ProfilePoint* point = known->find(block.clock))
+            row.sample = point->samples.back().index + 1;
+        return row;
     }
 
     kdvfs::detail::GpuService* service_;
@@ -625,6 +639,7 @@ private:
     mutable std::mutex mutex_;
     SweepSchedule schedule_;
     BlockRecorder recorder_;
+    detail::PairedBlocks paired_;
     Profile profile_;
     std::optional<SweepFile> file_;
     std::map<KernelKey, Swept> kernels_;

@@ -22,28 +22,38 @@ namespace kdvfs::inline v0_3::tune {
 
 namespace detail {
 
+/// A number from the environment; nothing where it is not set.
+/// @param is what a wrong one is not  @param give what to give instead
+inline std::optional<double> number_from_environment(const std::string& name, double least,
+                                                     double most, const char* is,
+                                                     const std::string& give) {
+    const std::string_view text = kdvfs::detail::environment(name.c_str());
+    if (text.empty()) return std::nullopt;
+    const auto number = kdvfs::detail::parse_number<double>(text);
+    if (number && *number >= least && *number <= most) return number;
+    throw Error{Errc::invalid_input, {"begin a session", name + '=' + std::string{text}, is, give}};
+}
+
 /// A percentage, such as "2" for 0.02, from the environment; nothing where it is not set.
 inline std::optional<double> percent_from_environment(const char* name) {
-    const std::string_view text = kdvfs::detail::environment(name);
-    if (text.empty()) return std::nullopt;
-    const auto percent = kdvfs::detail::parse_number<double>(text);
-    if (!percent || !(*percent >= 0 && *percent <= 1000))
-        throw Error{Errc::invalid_input,
-                    {"begin a session", std::string{name} + '=' + std::string{text},
-                     "this is no percentage", "give a number such as 2, from 0 to 1000"}};
-    return *percent / 100;
+    const auto percent = number_from_environment(name, 0, 1000, "this is no percentage",
+                                                 "give a number such as 2, from 0 to 1000");
+    return percent ? std::optional{*percent / 100} : std::nullopt;
 }
 
 /// A time in seconds, from the environment; nothing where it is not set.
 inline std::optional<Duration> seconds_from_environment(const char* name) {
-    const std::string_view text = kdvfs::detail::environment(name);
-    if (text.empty()) return std::nullopt;
-    const auto seconds = kdvfs::detail::parse_number<double>(text);
-    if (!seconds || !(*seconds > 0 && *seconds <= 86400))
-        throw Error{Errc::invalid_input,
-                    {"begin a session", std::string{name} + '=' + std::string{text},
-                     "this is no time in seconds", "give a number such as 0.5, to 86400"}};
+    const auto seconds = number_from_environment(name, 1e-9, 86400, "this is no time in seconds",
+                                                 "give a number such as 0.5, to 86400");
+    if (!seconds) return std::nullopt;
     return std::chrono::duration_cast<Duration>(Seconds{*seconds});
+}
+
+inline std::uint64_t count_from_environment(const char* name, std::uint64_t otherwise) {
+    const auto count =
+        number_from_environment(name, 1, 1e15, "this is no count",
+                                "give 1 or more; " + std::to_string(otherwise) + " is the default");
+    return count ? static_cast<std::uint64_t>(*count) : otherwise;
 }
 
 }  // namespace detail
@@ -105,14 +115,9 @@ KDVFS_INLINE SweepOptions sweep_options_from_environment(SweepOptions options) {
         options.objective = relaxed_waste(*plan);
     if (const auto run = detail::percent_from_environment("KDVFS_RUN_SLOWDOWN"))
         options.max_slowdown = *run;
-    if (const auto text = kdvfs::detail::environment("KDVFS_SWEEP_ROWS"); !text.empty()) {
-        const auto rows = kdvfs::detail::parse_number<std::size_t>(text);
-        if (!rows || *rows == 0)
-            throw Error{Errc::invalid_input,
-                        {"begin a session", "KDVFS_SWEEP_ROWS=" + std::string{text},
-                         "this is no count", "give 1 or more; 200 is the default"}};
-        options.block.counter_rows = *rows;
-    }
+    options.block.counter_rows =
+        detail::count_from_environment("KDVFS_SWEEP_ROWS", options.block.counter_rows);
+    options.seed = detail::count_from_environment("KDVFS_SWEEP_SEED", options.seed);
     if (const auto block = detail::seconds_from_environment("KDVFS_SWEEP_BLOCK"))
         options.block.settle = options.block.measured = *block;
     if (const auto warm_up = detail::seconds_from_environment("KDVFS_SWEEP_WARM_UP"))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/tune/block_schedule.hpp>
 #include <kdvfs/detail/tune/loss_budget.hpp>
 #include <kdvfs/detail/tune/sweep_block.hpp>
 #include <kdvfs/detail/tune/sweep_design.hpp>
@@ -11,16 +12,12 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,6 +35,20 @@ struct SweepStep {
     /// What the ranks of a job run at, at once; null in a sweep of one rank.
     std::shared_ptr<const std::vector<ClockPoint>> clocks{};
 };
+
+/// Blocks of iterations at clock points.
+using ClockBlocks = detail::BlockSchedule<ClockPoint, std::uint32_t>;
+
+/// The next iteration of the blocks. @pre one is left
+inline SweepStep next_step(ClockBlocks& blocks) {
+    const ClockBlocks::Stage& stage = blocks.stage();
+    SweepStep step{.clock = stage.point,
+                   .metered = blocks.is_measured(),
+                   .stage = stage.number,
+                   .clocks = stage.points};
+    blocks.pass(1);
+    return step;
+}
 
 /// Which iterations of a run go at which clocks, and which of them are measured. A pure state
 /// machine: measured blocks in, steps out.
@@ -59,33 +70,21 @@ public:
           options_{options},
           at_once_{std::max<std::size_t>(at_once, 1)},
           loss_budget_{options.max_slowdown, Seconds{options.start_loss}},
-          random_{options.seed} {}
+          blocks_{design_.baseline(), options.seed} {}
 
     /// What the next iteration is to be run at. `sample_period` is the energy counter's, as known.
     SweepStep next(const Profile& profile, Duration sample_period) {
         sample_period_ = sample_period;
-        while (!done_ && stages_.empty()) plan(profile);
+        while (!done_ && blocks_.is_idle()) plan(profile);
         loss_budget_.count_iteration();
         if (done_) return {.clock = design_.baseline(), .done = true};
-        Stage& stage = stages_.front();
-        const SweepStep step{.clock = stage.clock,
-                             .metered = stage.unmetered == 0,
-                             .stage = stage.number,
-                             .clocks = stage.clocks};
-        --(step.metered ? stage.metered : stage.unmetered);
-        if (step.metered && stage.metered + 1 == stage.measured && !is_baseline(stage.clock))
-            under_way_ += stage.clocks ? static_cast<std::uint32_t>(stage.clocks->size()) : 1;
-        if (stage.unmetered == 0 && stage.metered == 0) stages_.pop_front();
-        return step;
+        return next_step(blocks_);
     }
 
     /// A block of metered steps has been measured. @returns whether it belongs into the profile
     bool measured(const MeasuredBlock& found) {
-        growth_.erase(found.block.clock);
-        if (!is_baseline(found.block.clock)) {
-            --under_way_;
-            if (Attempt* const attempt = attempt_of(found.block)) attempt->measured = true;
-            returned(found.block);
+        blocks_.came_back(found.block.stage, found.block.clock, true);
+        if (found.block.clock != design_.baseline()) {
             settle_charge(found);
             return true;
         }
@@ -101,25 +100,16 @@ public:
         return warm_;
     }
 
-    /// A block of metered steps could not be measured. Where no rank has measured its clock, it is
-    /// tried again, three times, each twice as long: the counter may have said too little. Blocks
+    /// A block of metered steps could not be measured: the counter may have said too little. Blocks
     /// at the baseline grow by themselves until one can be (`plan`).
     void dropped(const SweepBlock& block) {
-        ++dropped_;
-        if (is_baseline(block.clock)) {
-            if (knows_baseline()) grow(block.clock);
-            return;
-        }
-        --under_way_;
-        returned(block);
+        blocks_.came_back(block.stage, block.clock, false);
+        if (block.clock == design_.baseline() && knows_baseline()) blocks_.grow(block.clock);
     }
 
     /// Whether a launch of a kernel surely keeps its bound at a clock; `measured` null: never met.
     [[nodiscard]] bool keeps_bound(const KernelProfile* measured, ClockPoint clock) const {
-        if (clock == design_.baseline() || !std::isfinite(options_.objective.launch_limit.count()))
-            return true;
-        return measured != nullptr &&
-               tune::keeps_bound(options_.objective, design_.longest_possible(*measured, clock));
+        return design_.keeps_bound(measured, clock, options_.objective);
     }
 
     [[nodiscard]] const SweepDesign& design() const { return design_; }
@@ -144,15 +134,10 @@ public:
                block * blocks * (1 + 0.5 / options_.max_slowdown);
     }
 
-    [[nodiscard]] bool is_given_up(ClockPoint clock) const {
-        const auto found = failures_.find(clock);
-        return found != failures_.end() && found->second >= 3;
-    }
-
     [[nodiscard]] SweepProgress progress(const Profile& profile) const {
         SweepProgress progress{.points = design_.points().size(),
-                               .points_given_up = given_up_,
-                               .blocks_dropped = dropped_,
+                               .points_given_up = blocks_.given_up().size(),
+                               .blocks_dropped = blocks_.dropped(),
                                .iterations = loss_budget_.iterations(),
                                .slowdown_pct = 100 * loss_budget_.slowdown(),
                                .lost = loss_budget_.lost(),
@@ -165,26 +150,10 @@ public:
     }
 
 private:
-    /// Iterations in a row at one clock point, the metered ones last.
-    struct Stage {
-        ClockPoint clock;
-        std::uint32_t unmetered = 0;
-        std::uint32_t metered = 0;
-        std::uint32_t measured = metered;
-        std::uint64_t number = 0;
-        std::shared_ptr<const std::vector<ClockPoint>> clocks{};
-    };
     /// What a block is taken to cost until it is known.
     struct Charge {
         std::uint32_t iterations = 0;
         Seconds each{0};
-        Seconds baseline{0};
-    };
-
-    /// The blocks of a stage at one clock, one a rank.
-    struct Attempt {
-        std::size_t under_way = 0;
-        bool measured = false;  ///< at least one of them
     };
 
     static std::uint32_t visits(const Profile& profile, ClockPoint clock) {
@@ -208,79 +177,27 @@ private:
         constexpr std::uint32_t most = 1'000'000;
         const std::uint32_t iterations =
             std::max(iterations_of(options_.block.measuring(sample_period_)), fewest_iterations_);
-        const auto found = growth_.find(clock);
-        const std::uint32_t growth = found == growth_.end() ? 1 : found->second;
+        const std::uint32_t growth = blocks_.growth(clock);
         return iterations > most / growth ? most : iterations * growth;
     }
 
-    [[nodiscard]] bool is_baseline(ClockPoint clock) const { return clock == design_.baseline(); }
-    [[nodiscard]] Attempt* attempt_of(const SweepBlock& block) {
-        const auto found = attempts_.find({block.stage, block.clock});
-        return found == attempts_.end() ? nullptr : &found->second;
-    }
-    /// A block has been measured or dropped; the last one of an attempt decides what it was.
-    void returned(const SweepBlock& block) {
-        Attempt* const attempt = attempt_of(block);
-        if (attempt == nullptr || --attempt->under_way > 0) return;
-        const bool measured = attempt->measured;
-        attempts_.erase({block.stage, block.clock});
-        if (measured) return;
-        grow(block.clock);
-        if (++failures_[block.clock] < 3)
-            round_.push_back(block.clock);
-        else
-            ++given_up_;
-    }
-
-    /// Makes the next block at a clock twice as long.
-    void grow(ClockPoint clock) {
-        auto& growth = growth_.try_emplace(clock, 1U).first->second;
-        growth = std::min(2 * growth, std::uint32_t{1} << 20);
-    }
-
     void plan(const Profile& profile) {
+        const ClockPoint baseline = design_.baseline();
         if (!warm_) {
-            add_stage({.clock = design_.baseline(),
-                       .unmetered = 1,
-                       .metered = measured_iterations(design_.baseline()),
-                       .number = 2 * ++pairs_ - 1});
+            blocks_.add_baseline(1, measured_iterations(baseline));
             // Records come late, seconds where the driver makes them: until a block could be
             // measured, each is twice as long as the one before, whatever became of that.
-            if (!knows_baseline()) grow(design_.baseline());
+            if (!knows_baseline()) blocks_.grow(baseline);
             return;
         }
         if (!began_) begin_round_with(first_points(), profile);
-        if (round_.empty() && under_way_ == 0) choose_round(profile);
+        if (blocks_.wanted().empty() && !blocks_.has_blocks_out()) choose_round(profile);
         if (done_) return;
-        if (round_.empty()) return wait_for_results();
-        plan_block(take_from_round());
+        if (blocks_.wanted().empty())
+            return blocks_.wait(settle_iterations(), measured_iterations(baseline), 1);
+        plan_block(blocks_.take(at_once_));
     }
 
-    /// As many points as ranks: where fewer are left, some more than once.
-    [[nodiscard]] std::vector<ClockPoint> take_from_round() {
-        const std::size_t count = std::min(at_once_, round_.size());
-        std::vector<ClockPoint> clocks{round_.rbegin(),
-                                       round_.rbegin() + static_cast<std::ptrdiff_t>(count)};
-        round_.resize(round_.size() - count);
-        for (std::size_t i = 0; clocks.size() < at_once_; ++i) clocks.push_back(clocks[i]);
-        std::shuffle(clocks.begin(), clocks.end(), random_);
-        return clocks;
-    }
-
-    /// Blocks are out. Meanwhile the stretch at the baseline is measured that the next one needs.
-    void wait_for_results() {
-        if (std::exchange(has_baseline_, true))
-            return add_stage({.clock = design_.baseline(), .unmetered = 1});
-        ++pairs_;
-        add_stage({.clock = design_.baseline(),
-                   .unmetered = settle_iterations(),
-                   .metered = measured_iterations(design_.baseline()),
-                   .number = 2 * pairs_ - 1});
-    }
-
-    void add_stage(const Stage& stage) { stages_.push_back(stage); }
-
-    /// A block, behind a stretch at the baseline.
     void plan_block(std::vector<ClockPoint> clocks) {
         const ClockPoint slowest =
             *std::max_element(clocks.begin(), clocks.end(), [&](ClockPoint a, ClockPoint b) {
@@ -293,23 +210,8 @@ private:
         const std::uint32_t slow = settle + measured;
         const Seconds each = longest_iteration(slowest);
         const std::uint32_t wait = loss_budget_.wait_before(slow, each);
-        if (!std::exchange(has_baseline_, false)) {
-            ++pairs_;
-            add_stage({.clock = design_.baseline(),
-                       .unmetered = std::max(settle, wait > measured ? wait - measured : 0),
-                       .metered = measured,
-                       .number = 2 * pairs_ - 1});
-        } else if (wait > 0) {
-            add_stage({.clock = design_.baseline(), .unmetered = wait});
-        }
-        for (const ClockPoint clock : clocks) ++attempts_[{2 * pairs_, clock}].under_way;
-        Stage block{
-            .clock = slowest, .unmetered = settle, .metered = measured, .number = 2 * pairs_};
-        if (at_once_ > 1)
-            block.clocks = std::make_shared<const std::vector<ClockPoint>>(std::move(clocks));
-        add_stage(block);
         loss_budget_.charge(slow, each, loss_budget_.baseline());
-        charges_[2 * pairs_] = {slow, each, loss_budget_.baseline()};
+        charges_[blocks_.add(std::move(clocks), slowest, settle, measured, wait)] = {slow, each};
     }
 
     /// Once for all ranks: they wait for the slowest.
@@ -349,20 +251,18 @@ private:
     [[nodiscard]] bool is_varied() const {
         constexpr double alike = 0.015;
         if (warm_up_.size() < 4) return false;
-        double mean = 0;
+        double sum = 0;
         double squares = 0;
         double iterations = 0;
         for (const MeasuredBlock& block : warm_up_) {
-            mean += block.iteration.count();
+            const double off = block.iteration / warm_up_.front().iteration - 1;
+            sum += off;
+            squares += off * off;
             iterations += block.block.iterations;
         }
         const auto count = static_cast<double>(warm_up_.size());
-        mean /= count;
-        for (const MeasuredBlock& block : warm_up_) {
-            const double off = block.iteration.count() / mean - 1;
-            squares += off * off;
-        }
-        return squares / (count - 1) * (iterations / count) > alike * alike;
+        const double variance = (squares - sum * sum / count) / (count - 1);
+        return variance * (iterations / count) > alike * alike;
     }
 
     /// Spread out, down to clocks that could double an iteration.
@@ -408,9 +308,10 @@ private:
 
     /// At random, or for several ranks the slowest first: they are taken from the end.
     void put_in_order() {
-        std::shuffle(round_.begin(), round_.end(), random_);
+        blocks_.shuffle();
         if (at_once_ == 1) return;
-        std::stable_sort(round_.begin(), round_.end(), [&](ClockPoint a, ClockPoint b) {
+        auto& wanted = blocks_.wanted();
+        std::stable_sort(wanted.begin(), wanted.end(), [&](ClockPoint a, ClockPoint b) {
             return longest_iteration(a) > longest_iteration(b);
         });
     }
@@ -419,7 +320,7 @@ private:
         if (clock == design_.baseline()) return;
         if (!design_.keeps_bounds(profile, clock, options_.objective)) return;
         for (std::uint32_t v = visits(profile, clock); v < samples_of(clock); ++v)
-            round_.push_back(clock);
+            blocks_.wanted().push_back(clock);
     }
     /// One rank measures points that cost much waiting once: what others scatter says how far they
     /// may be off.
@@ -456,7 +357,8 @@ private:
         const Megahertz lowest = lowest_next(profile);
         for (std::size_t p = 0; p < design_.points().size(); ++p) {
             const ClockPoint clock = design_.points()[p];
-            if (is_given_up(clock) || !design_.keeps_bounds(profile, clock, options_.objective))
+            if (blocks_.given_up().count(clock) > 0 ||
+                !design_.keeps_bounds(profile, clock, options_.objective))
                 continue;
             Seconds longest{0};
             for (const auto& kernel : forecasts) longest += kernel[p].longest;
@@ -558,16 +460,9 @@ private:
     SweepOptions options_;
     std::size_t at_once_;
     LossBudget loss_budget_;
-    std::mt19937_64 random_;
+    ClockBlocks blocks_;
     Duration sample_period_{0};
-
-    std::deque<Stage> stages_;
-    std::vector<ClockPoint> round_;            ///< blocks of this round that are still to come
-    std::uint32_t under_way_ = 0;              ///< blocks at other clocks that have not come back
     std::map<std::uint64_t, Charge> charges_;  ///< by stage
-    std::uint64_t pairs_ = 0;                  ///< of stages
-    std::map<std::pair<std::uint64_t, ClockPoint>, Attempt> attempts_;  ///< by stage and clock
-    bool has_baseline_ = false;  ///< the stretch before the next block is measured already
     std::map<ClockPoint, Seconds> longest_;
     std::vector<MeasuredBlock> warm_up_;
     Joules baseline_energy_{};  ///< of an iteration, as measured last
@@ -575,10 +470,6 @@ private:
     /// Of a block; more where iterations differ, so that blocks meet most sizes of work.
     static constexpr std::uint32_t varied_iterations = 6;
     std::uint32_t fewest_iterations_ = 1;
-    std::map<ClockPoint, int> failures_;
-    std::uint64_t dropped_ = 0;
-    std::map<ClockPoint, std::uint32_t> growth_;  ///< of blocks, since some were dropped
-    std::size_t given_up_ = 0;
     double regret_pct_ = 100;
     bool warm_ = false;
     bool began_ = false;

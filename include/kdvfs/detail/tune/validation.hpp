@@ -74,32 +74,6 @@ KDVFS_INLINE Verdict Validation::judge(const PercentInterval& found, double limi
     return found.low > limit ? Verdict::broken : Verdict::undecided;
 }
 
-KDVFS_INLINE double small_sample_widening(std::size_t count) {
-    constexpr double z = 1.959964;  // of 95 %
-    const double freedom = static_cast<double>(count) - 1;
-    const double t = z + (z * z * z + z) / (4 * freedom) +
-                     (5 * z * z * z * z * z + 16 * z * z * z + 3 * z) / (96 * freedom * freedom);
-    return t / z * std::sqrt((freedom + 1) / freedom);
-}
-
-KDVFS_INLINE PercentInterval bootstrap(const std::vector<double>& changes, std::uint64_t seed) {
-    constexpr std::size_t resamples = 2000;
-    const auto mean_of = [&](auto next) {
-        double sum = 0;
-        for (std::size_t i = 0; i < changes.size(); ++i) sum += next(i);
-        return sum / static_cast<double>(changes.size());
-    };
-    std::mt19937_64 random{seed};
-    std::vector<double> means;
-    for (std::size_t r = 0; r < resamples; ++r)
-        means.push_back(mean_of([&](std::size_t) { return changes[random() % changes.size()]; }));
-    std::sort(means.begin(), means.end());
-    const double mean = mean_of([&](std::size_t i) { return changes[i]; });
-    const double wider = small_sample_widening(changes.size());
-    return {mean, mean + wider * (means[resamples / 40] - mean),
-            mean + wider * (means[resamples - 1 - resamples / 40] - mean)};
-}
-
 KDVFS_INLINE PercentInterval anytime_interval(const std::vector<double>& changes) {
     constexpr double prior_variance = 3;
     const auto n = static_cast<double>(changes.size());
@@ -114,7 +88,7 @@ KDVFS_INLINE PercentInterval anytime_interval(const std::vector<double>& changes
 
 KDVFS_INLINE Validation validate(const Plan& plan, std::size_t pairs,
                                  const std::function<Cost(bool planned)>& measure,
-                                 std::uint64_t seed, Stopping stopping) {
+                                 std::uint64_t seed) {
     if (pairs < 2) {
         throw Error{Errc::invalid_input,
                     {"validate a plan", std::to_string(pairs) + " pairs of runs",
@@ -122,24 +96,22 @@ KDVFS_INLINE Validation validate(const Plan& plan, std::size_t pairs,
     }
     std::vector<double> times;
     std::vector<double> energies;
-    const auto judged = [&](const PercentInterval& time, const PercentInterval& energy) {
-        return Validation{times.size(), plan.time_pct(), plan.energy_pct(),
-                          time,         energy,          100 * plan.max_slowdown};
-    };
+    Validation found{0, plan.time_pct(), plan.energy_pct(), {}, {}, 100 * plan.max_slowdown};
     std::mt19937_64 random{seed};
     bool plan_first = false;
-    for (std::size_t pair = 0; pair < pairs; ++pair) {
+    for (std::size_t pair = 0; pair < pairs && found.verdict() == Verdict::undecided; ++pair) {
         plan_first = pair % 2 == 0 ? random() % 2 == 0 : !plan_first;
         Cost first = measure(plan_first);
         Cost second = measure(!plan_first);
         if (!plan_first) std::swap(first, second);
         times.push_back(time_percent(first, second));
         energies.push_back(energy_percent(first, second));
-        if (stopping == Stopping::after_all_pairs || pair == 0) continue;
-        const Validation found = judged(anytime_interval(times), anytime_interval(energies));
-        if (pair + 1 == pairs || found.verdict() != Verdict::undecided) return found;
+        if (pair == 0) continue;
+        found.pairs = pair + 1;
+        found.time = anytime_interval(times);
+        found.energy = anytime_interval(energies);
     }
-    return judged(bootstrap(times, seed), bootstrap(energies, seed + 1));
+    return found;
 }
 
 KDVFS_INLINE std::string to_json(const Validation& found, const std::string& gpu) {
