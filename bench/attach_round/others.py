@@ -7,8 +7,10 @@
 Needs the command `kdvfs` (or KDVFS_COMMAND) and the framework of each program; a program that does not
 start is listed as such. The GPU is loaded and read; its clocks, power limit and modes are never set.
 The outside meter is NVML's energy counter, read by the program itself before its first and after its
-last measured step. The table compares with it what kdvfs reports of the same steps: mean power of an
-iteration, time of an iteration in steps, and how much slower the program was.
+last measured step. The table compares with it what kdvfs reports: mean power of an iteration, time of
+an iteration in steps, and how much slower the program was.
+
+    WARM_UP   seconds before, 20 by default;  MEASURED  seconds of measured steps, 16
 """
 import ctypes
 import glob
@@ -20,7 +22,8 @@ import tempfile
 import threading
 import time
 
-WARM_UP, MEASURED = 6, float(os.environ.get("SECONDS_EACH", "16"))
+WARM_UP = float(os.environ.get("WARM_UP", "20"))  # s; by then kdvfs knows what its records cost
+MEASURED = float(os.environ.get("MEASURED", "16"))
 
 
 class Counter:

@@ -20,6 +20,17 @@ TEST_F(Attach, PassesRangesOnToAnotherToolOfNvtx) {
     EXPECT_EQ(seen.notes().find("left out"), std::string::npos) << seen.notes();
 }
 
+/// Libraries open ranges in each of their calls where there is a tool, which costs time.
+TEST_F(Attach, IsAToolOfNvtxOnlyWhereRangesMatter) {
+    EXPECT_EQ(run({}, {PROGRAM, "3", "nvtx"}).out, "no NVTX tool\n");
+    EXPECT_EQ(run({"--iteration", "step"}, {PROGRAM, "3", "nvtx"}).out, "an NVTX tool\n");
+    const Outcome other =
+        run({}, {PROGRAM, "20", "nvtx"},
+            {{"NVTX_INJECTION64_PATH", TOOL_DOUBLE}, {"TOOL_DOUBLE_COUNTS", path("counts")}});
+    EXPECT_EQ(other.out, "an NVTX tool\n");
+    EXPECT_EQ(text_of(path("counts")), "80 pushes, 80 pops, 0 kernels, sum of ends 0\n");
+}
+
 TEST_F(Attach, SaysWhichToolOfNvtxItCouldNotJoin) {
     for (const auto& [tool, refuses] :
          {std::pair{std::string{"/nowhere/tool.so"}, ""}, {std::string{TOOL_DOUBLE}, "1"}}) {

@@ -5,7 +5,7 @@
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [cached] [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit]
 //                  [child_works] [long] [unnamed] [reads] [tiles=set|cleared]
-//                  [pauses] [unseen] [waits]
+//                  [pauses] [unseen] [waits] [nvtx]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -293,6 +293,7 @@ int main(int argc, char** argv) {
         if (asked(argc, argv, "pauses")) std::this_thread::sleep_for(std::chrono::milliseconds{60});
     }
     if (asked(argc, argv, "waits")) std::this_thread::sleep_for(std::chrono::seconds{90});
+    if (asked(argc, argv, "nvtx")) std::puts(push_a == nullptr ? "no NVTX tool" : "an NVTX tool");
     if (asked(argc, argv, "failing")) {
         if (cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) == 0) return 4;
     }

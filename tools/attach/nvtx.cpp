@@ -279,10 +279,10 @@ struct Table {
     }
 };
 
-/// Has the tool that KDVFS_NVTX_NEXT names take its functions first.
-void join_next(ExportTable export_table, const Table& core, const Table& domains) {
+/// Has the tool that KDVFS_NVTX_NEXT names take its functions first. @returns whether it did
+bool join_next(ExportTable export_table, const Table& core, const Table& domains) {
     const std::string path{kdvfs::io::environment("KDVFS_NVTX_NEXT")};
-    if (path.empty()) return;
+    if (path.empty()) return false;
     using Begin = int (*)(ExportTable);
     void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
     const char* const words = library == nullptr ? ::dlerror() : nullptr;
@@ -291,6 +291,7 @@ void join_next(ExportTable export_table, const Table& core, const Table& domains
                            : reinterpret_cast<Begin>(::dlsym(library, "InitializeInjectionNvtx2"));
     const auto refuse = [&](const std::string& why) {
         Process::instance().note("the NVTX tool " + path + " is left out: " + why);
+        return false;
     };
     if (begin == nullptr) {
         return refuse(words != nullptr ? words : "it has no InitializeInjectionNvtx2");
@@ -302,6 +303,7 @@ void join_next(ExportTable export_table, const Table& core, const Table& domains
     }
     core.find_changed(next_core());
     domains.find_changed(next_domains());
+    return true;
 }
 
 /// The next function of that name behind this library: of the roctx library that the program has.
@@ -325,7 +327,9 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(ExportTable 
     const Table core{*callbacks, 1};
     const Table domains{*callbacks, 5};
     try {
-        join_next(export_table, core, domains);
+        const bool has_next = join_next(export_table, core, domains);
+        // With a tool, cuDNN opens ranges in each of its calls: a ResNet's step took 6 % longer.
+        if (!Process::instance().settings().uses_ranges()) return has_next ? 1 : 0;
     } catch (const std::exception& error) {
         Process::instance().give_up(error.what());
     }

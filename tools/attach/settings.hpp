@@ -58,6 +58,8 @@ struct Settings {
 
     /// Whether the GPU's clocks are set at all.
     [[nodiscard]] bool drives_clocks() const { return sets_clocks || idle.clock.has_value(); }
+    /// Whether ranges that the program opens matter (a pipeline's level is range).
+    [[nodiscard]] bool uses_ranges() const { return level == Level::range || !iteration.empty(); }
 
     /// @throws Error (invalid_input) for what makes no sense
     static Settings from_environment();

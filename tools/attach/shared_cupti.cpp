@@ -14,6 +14,7 @@ using cupti::Status;
 using std::chrono::milliseconds;
 
 constexpr std::size_t buffer_bytes = std::size_t{256} << 10U;  // 1200 kernels
+constexpr std::size_t most_spare = 16;
 constexpr std::array our_kinds{Kind::kernel, Kind::copy, Kind::set, Kind::graph};
 
 }  // namespace
@@ -141,10 +142,19 @@ void SharedCupti::buffer_wanted(std::uint8_t** buffer, std::size_t* size, std::s
         shared.their_buffers_.insert(*buffer);
         return;
     }
+    *most = 0;
+    {
+        const std::lock_guard lock{shared.buffers_};
+        if (!shared.spare_.empty()) {
+            *buffer = shared.spare_.back();
+            shared.spare_.pop_back();
+            *size = buffer_bytes;
+            return;
+        }
+    }
     *buffer = static_cast<std::uint8_t*>(
         ::operator new (buffer_bytes, std::align_val_t{8}, std::nothrow));
     *size = *buffer == nullptr ? 0 : buffer_bytes;
-    *most = 0;
 }
 
 void SharedCupti::buffer_done(void* context, std::uint32_t stream, std::uint8_t* buffer,
@@ -155,12 +165,14 @@ void SharedCupti::buffer_done(void* context, std::uint32_t stream, std::uint8_t*
     } catch (const std::exception& error) {
         Process::instance().give_up(error.what());
     }
-    bool is_theirs = false;
     {
         const std::lock_guard lock{shared.buffers_};
-        is_theirs = shared.their_buffers_.erase(buffer) > 0;
+        if (shared.their_buffers_.erase(buffer) == 0) {
+            // New memory is mapped page by page, by the thread that launches.
+            if (shared.spare_.size() < most_spare) return shared.spare_.push_back(buffer);
+            return ::operator delete (buffer, std::align_val_t{8});
+        }
     }
-    if (!is_theirs) return ::operator delete (buffer, std::align_val_t{8});
     if (const auto done = shared.their_done_.load()) done(context, stream, buffer, size, used);
 }
 

@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace attach {
 
@@ -158,6 +159,7 @@ private:
     std::atomic<cupti::BufferWanted> their_wanted_{nullptr};
     std::atomic<cupti::BufferDone> their_done_{nullptr};
     std::set<std::uint8_t*> their_buffers_;  // that CUPTI has
+    std::vector<std::uint8_t*> spare_;       // of kdvfs
 };
 
 }  // namespace attach
