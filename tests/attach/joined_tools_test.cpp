@@ -22,12 +22,12 @@ TEST_F(Attach, PassesRangesOnToAnotherToolOfNvtx) {
 
 /// Libraries open ranges in each of their calls where there is a tool, which costs time.
 TEST_F(Attach, IsAToolOfNvtxOnlyWhereRangesMatter) {
-    EXPECT_EQ(run({}, {PROGRAM, "3", "nvtx"}).out, "no NVTX tool\n");
-    EXPECT_EQ(run({"--iteration", "step"}, {PROGRAM, "3", "nvtx"}).out, "an NVTX tool\n");
+    EXPECT_EQ(run({}, {PROGRAM, "3", "nvtx"}).out, "output\nno NVTX tool\n");
+    EXPECT_EQ(run({"--iteration", "step"}, {PROGRAM, "3", "nvtx"}).out, "output\nan NVTX tool\n");
     const Outcome other =
         run({}, {PROGRAM, "20", "nvtx"},
             {{"NVTX_INJECTION64_PATH", TOOL_DOUBLE}, {"TOOL_DOUBLE_COUNTS", path("counts")}});
-    EXPECT_EQ(other.out, "an NVTX tool\n");
+    EXPECT_EQ(other.out, "output\nan NVTX tool\n");
     EXPECT_EQ(text_of(path("counts")), "80 pushes, 80 pops, 0 kernels, sum of ends 0\n");
 }
 
