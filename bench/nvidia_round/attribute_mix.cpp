@@ -11,6 +11,8 @@
 
 namespace {
 
+double milliseconds(kdvfs::Duration time) { return static_cast<double>(time.count()) * 1e-6; }
+
 void print(const measuring::MixResult& result) {
     std::printf("%-14s %9s %9s %12s %8s %8s %8s %12s\n", "kernel", "s", "truth W", "attributed W",
                 "+- W", "error", "covered", "long runs W");
@@ -50,17 +52,28 @@ void print(const measuring::MixResult& result) {
 int run(const std::filesystem::path& folder) {
     using namespace measuring;
     const RecordedMix mix = read_mix(folder);
-    std::printf("%zu runs, %zu power samples\n", mix.runs.size(), mix.samples.size());
+    const MeterResponse response = find_response(mix);
+    std::printf(
+        "%zu runs, %zu power samples; a sample is best explained as the mean over %.0f ms "
+        "that ended %.0f ms before its time\n",
+        mix.runs.size(), mix.samples.size(), milliseconds(response.window),
+        milliseconds(response.delay));
     const StepResponse step = find_step_response(mix);
     std::printf(
         "%zu samples after changes of the load below the power limit: they follow %.2f ms late "
         "with a memory of %.1f ms\n",
         step.samples, step.delay, step.memory);
-    const MixResult by_power = attribute(mix, true, !mix.counter.empty());
+    const MixResult by_power = MixReplay{mix}.by_power(response);
     print(by_power);
     if (!mix.counter.empty()) {
-        std::printf("%zu readings of the energy counter alone\n", mix.counter.size());
-        print(attribute(mix, false, true));
+        const CounterClock clock = find_clock(mix);
+        std::printf(
+            "%zu readings of the energy counter, which is best explained as moving every "
+            "%.3f ms\n",
+            mix.counter.size(), milliseconds(clock.period));
+        print(MixReplay{mix}.by_counter(clock, response));
+        std::printf("the same at the times of its readings\n");
+        print(MixReplay{mix}.by_counter({}, response));
     }
     return by_power.kernels.empty() ? 1 : 0;
 }

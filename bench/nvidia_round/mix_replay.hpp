@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/attribution.hpp>
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
-#include <kdvfs/detail/measure/energy_counter.hpp>
-#include <kdvfs/detail/measure/log_readings.hpp>
-#include <kdvfs/detail/measure/sampler.hpp>
+#include <kdvfs/detail/measure/meter_response.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 
@@ -46,6 +46,9 @@ struct RecordedMix {
     std::vector<MixSample> samples;                     ///< of the power, in order
     std::vector<kdvfs::measure::TimedReading> counter;  ///< joules, in order; may be empty
 };
+
+using kdvfs::measure::CounterClock;
+using kdvfs::measure::MeterResponse;
 
 /// Calls `row(fields)` for each line that is neither empty, nor a comment, nor the header.
 /// @throws kdvfs::Error naming file and line where there are too few fields or `row` finds fault.
@@ -112,7 +115,7 @@ inline RecordedMix read_mix(const std::filesystem::path& folder) {
 /// What came out for one kernel.
 struct MixKernel {
     std::string name;
-    std::optional<Watts> truth;       ///< mean power inside its short runs
+    std::optional<Watts> truth;       ///< mean of the samples wholly inside its short runs
     std::optional<Watts> settled;     ///< mean power of its long runs, once the board has settled
     std::optional<Watts> attributed;  ///< nothing where it is not told
     Watts half_width;                 ///< of the attributed power, 95 %
@@ -151,16 +154,100 @@ private:
     std::map<std::string, std::pair<double, int>> sums_;
 };
 
-/// The samples by the clock of the log.
-inline std::vector<std::pair<TimePoint, double>> samples_when_taken(const RecordedMix& mix) {
-    std::vector<TimePoint> stamps;
-    for (const MixSample& sample : mix.samples) stamps.push_back(sample.at);
-    kdvfs::measure::LogClock clock{stamps};
-    std::vector<std::pair<TimePoint, double>> samples;
-    for (const MixSample& sample : mix.samples) {
-        if (const auto at = clock.taken(sample.at)) samples.emplace_back(*at, sample.watts.count);
+/// The mean of the samples that lie wholly inside runs, short or long ones, without the begin.
+inline MeanWatts watts_inside(const RecordedMix& mix, MeterResponse response, bool long_runs,
+                              Duration without = Duration{0}) {
+    MeanWatts means;
+    for (const MixRun& run : mix.runs) {
+        if (run.truth != long_runs) continue;
+        for (const MixSample& sample : mix.samples) {
+            const TimePoint end = sample.at - response.delay;
+            if (end - response.window < run.start + without || end > run.end) continue;
+            means.add(run.kernel, sample.watts);
+        }
     }
-    return samples;
+    return means;
+}
+
+/// Attributes the short runs' power as a user's program would have it: what the meter says goes
+/// into an `EnergyAccumulator`, whose report is the result. No sample that touches a long run is
+/// looked at.
+class MixReplay {
+public:
+    explicit MixReplay(const RecordedMix& mix) : mix_{&mix} {
+        for (const MixRun& run : mix.runs) {
+            kdvfs::KernelInterval interval;
+            interval.kernel = table_.id(run.kernel, {});
+            interval.start = run.start;
+            interval.end = run.end;
+            intervals_.push_back(interval);
+            accumulator_.add(interval);
+        }
+    }
+    [[nodiscard]] const std::vector<kdvfs::KernelInterval>& intervals() const { return intervals_; }
+
+    [[nodiscard]] MixResult by_power(MeterResponse response) {
+        for (const MixSample& sample : mix_->samples) {
+            const TimePoint end = sample.at - response.delay;
+            if (!usable(end - response.window, end)) continue;
+            accumulator_.add(kdvfs::measure::PowerSample{end, sample.watts, response.window});
+        }
+        return result(response);
+    }
+    /// @param response of the power meter, which knows the truth
+    [[nodiscard]] MixResult by_counter(CounterClock clock, MeterResponse response) {
+        std::optional<kdvfs::measure::EnergySample> last;
+        std::uint32_t segment = 0;
+        for (const auto& reading : mix_->counter) {
+            const TimePoint at = clock.moved(reading.read_at);
+            if (last && at <= last->at) continue;
+            if (last && !usable(last->at, at)) ++segment;
+            last = kdvfs::measure::EnergySample{at, {reading.value}, segment};
+            accumulator_.add(*last);
+        }
+        return result(response);
+    }
+
+private:
+    [[nodiscard]] bool usable(TimePoint begin, TimePoint end) const {
+        if (begin < mix_->runs.front().start || end > mix_->runs.back().end) return false;
+        return std::none_of(mix_->runs.begin(), mix_->runs.end(), [&](const MixRun& run) {
+            return run.truth && begin < run.end && run.start < end;
+        });
+    }
+
+    [[nodiscard]] MixResult result(MeterResponse response) {
+        accumulator_.advance(mix_->runs.back().end + std::chrono::seconds{1});
+        MixResult found;
+        accumulator_.fill(found.report);
+        found.residual = found.report.fit.scatter.count;
+        const MeanWatts inside = watts_inside(*mix_, response, false);
+        const MeanWatts settled =
+            watts_inside(*mix_, response, true, std::chrono::milliseconds{500});
+        for (const auto& row : found.report.rows) {
+            MixKernel& out = found.kernels.emplace_back();
+            out.name = row.kernel.name;
+            out.seconds = row.counted_time.count();
+            out.truth = inside.of(out.name);
+            out.settled = settled.of(out.name);
+            if (!row.energy.resolved) continue;
+            out.attributed = row.energy.joules / row.counted_time;
+            out.half_width = row.energy.half_width / row.counted_time;
+        }
+        return found;
+    }
+
+    const RecordedMix* mix_;
+    kdvfs::measure::KernelTable table_;
+    std::vector<kdvfs::KernelInterval> intervals_;
+    kdvfs::measure::EnergyAccumulator accumulator_{table_, {.capacity = 1U << 20U}};
+};
+
+/// The window and delay that explain the samples best.
+inline MeterResponse find_response(const RecordedMix& mix) {
+    std::vector<kdvfs::measure::TimedReading> samples;
+    for (const MixSample& sample : mix.samples) samples.push_back({sample.at, sample.watts.count});
+    return kdvfs::measure::find_meter_response(samples, MixReplay{mix}.intervals()).response;
 }
 
 /// How the meter follows a change of the load from one run to the next of kernels that are not at
@@ -174,7 +261,13 @@ struct StepResponse {
 inline StepResponse find_step_response(const RecordedMix& mix) {
     constexpr double limit = 640;  // W: above, the H100 and the H200 (700 W) change their clocks
     constexpr double least = 40;   // W, the change
-    const std::vector<std::pair<TimePoint, double>> samples = samples_when_taken(mix);
+    std::vector<TimePoint> stamps;
+    for (const MixSample& sample : mix.samples) stamps.push_back(sample.at);
+    kdvfs::measure::LogClock clock{stamps};
+    std::vector<std::pair<TimePoint, double>> samples;
+    for (const MixSample& sample : mix.samples) {
+        if (const auto at = clock.taken(sample.at)) samples.emplace_back(*at, sample.watts.count);
+    }
     const auto mean = [&](TimePoint from, TimePoint to) {
         double sum = 0;
         int count = 0;
@@ -222,92 +315,10 @@ inline StepResponse find_step_response(const RecordedMix& mix) {
     return best;
 }
 
-/// The mean power inside runs, short or long ones, from `without` after their begin on: what each
-/// sample shows of the time since the one before, less what the step response keeps of earlier
-/// time.
-inline MeanWatts watts_inside(const RecordedMix& mix, bool long_runs, Duration without) {
-    const StepResponse step = find_step_response(mix);
-    const auto ms = [](double time) {
-        return std::chrono::duration_cast<Duration>(kdvfs::Seconds{1e-3 * time});
-    };
-    constexpr Duration farthest = std::chrono::milliseconds{30};  // from sample to sample
-    MeanWatts means;
-    auto run = mix.runs.begin();
-    TimePoint from = TimePoint::min();
-    double before = 0;
-    for (const auto& [at, watts] : samples_when_taken(mix)) {
-        const TimePoint to = at - ms(step.delay);
-        while (run != mix.runs.end() && run->end < to) ++run;
-        if (run == mix.runs.end()) break;
-        if (run->truth == long_runs && from >= run->start + without && to - from < farthest) {
-            const double kept = std::exp(-(kdvfs::Seconds{to - from} / ms(step.memory)));
-            means.add(run->kernel, {(watts - kept * before) / (1 - kept)});
-        }
-        from = to;
-        before = watts;
-    }
-    return means;
-}
-
-/// Attributes the short runs' power as a user's program has it: readings go through the `Sampler`
-/// and an `EnergyAccumulator`, whose report is the result. Long runs are not metered.
-/// @param power, counter whether the samples of the power log, and of the counter, are used
-inline MixResult attribute(const RecordedMix& mix, bool power, bool counter) {
-    using namespace kdvfs::measure;
-    constexpr Duration slice = std::chrono::milliseconds{250};
-    const Duration period = std::chrono::milliseconds{counter ? 100 : 0};
-    KernelTable table;
-    EnergyAccumulator accumulator{
-        table,
-        // The counter is read about as seldom as it moves: what it shows is up to a period old.
-        {.counter_period = period, .sensor_may_lag = true, .most_late = 13 * period / 10}};
-    Sampler sampler{{.limits = {.period = period}}, mix.runs.front().start};
-    std::vector<EnergySample> samples;
-    std::size_t run = 0;
-    std::size_t sample = 0;
-    std::size_t reading = 0;
-    for (TimePoint until = mix.runs.front().start; until < mix.runs.back().end + 2 * slice;
-         until += slice) {
-        for (; run < mix.runs.size(); ++run) {
-            const MixRun& each = mix.runs[run];
-            if (each.end > until) break;
-            if (each.truth) {
-                accumulator.metering(each.start, false);
-                accumulator.metering(each.end, true);
-                continue;
-            }
-            accumulator.add(kdvfs::KernelInterval{
-                .kernel = table.id(each.kernel), .start = each.start, .end = each.end});
-        }
-        for (; counter && reading < mix.counter.size() && mix.counter[reading].read_at < until;
-             ++reading) {
-            const auto& [at, joules] = mix.counter[reading];
-            sampler.complete({{joules}, at, kdvfs::ReadingStatus::ok}, at);
-        }
-        sampler.take_samples(samples);
-        for (const EnergySample& each : samples) accumulator.add(each);
-        for (; power && sample < mix.samples.size() && mix.samples[sample].at < until; ++sample) {
-            const auto& [at, watts] = mix.samples[sample];
-            accumulator.add(kdvfs::PowerReading{watts, at, kdvfs::ReadingStatus::ok});
-        }
-        accumulator.advance(run < mix.runs.size() ? std::min(until, mix.runs[run].start) : until);
-    }
-    MixResult found;
-    accumulator.fill(found.report);
-    found.residual = found.report.fit.scatter.count;
-    const MeanWatts inside = watts_inside(mix, false, Duration{0});
-    const MeanWatts settled = watts_inside(mix, true, std::chrono::milliseconds{500});
-    for (const auto& row : found.report.rows) {
-        MixKernel& out = found.kernels.emplace_back();
-        out.name = row.kernel.name;
-        out.seconds = row.counted_time.count();
-        out.truth = inside.of(out.name);
-        out.settled = settled.of(out.name);
-        if (!row.energy.resolved) continue;
-        out.attributed = row.energy.joules / row.counted_time;
-        out.half_width = row.energy.half_width / row.counted_time;
-    }
-    return found;
+/// When the counter moves; NVML's does every 100 ms (`HARDWARE` tables).
+inline CounterClock find_clock(const RecordedMix& mix) {
+    return kdvfs::measure::find_counter_clock(mix.counter, MixReplay{mix}.intervals(),
+                                              std::chrono::milliseconds{100});
 }
 
 }  // namespace measuring

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Fine-grain power profiles of a round's recorded executions, by FinGraV's method, and how well two
 // independent sets of runs agree. Needs no GPU: profile_executions FOLDER [DELAY_MS [WINDOW_MS]],
-// with the fingrav_*.csv of a round.
+// with the fingrav_*.csv of a round; what a sample is the mean over is what attribute_mix finds.
 #include "mix_replay.hpp"
 
 #include <bench/power_profile/power_profile.hpp>
@@ -25,15 +25,9 @@ namespace measure = kdvfs::measure;
 
 using RecordedRuns = std::vector<measure::ProfiledRun>;
 
-/// What a sample is the mean over: a window that ended `delay` before its time.
-struct SampleWindow {
-    Duration window{std::chrono::milliseconds{20}};
-    Duration delay{std::chrono::milliseconds{2}};
-};
-
 /// The runs of each set, each with the samples that fell into it.
 std::map<std::string, RecordedRuns> read_runs(const std::filesystem::path& folder,
-                                              SampleWindow response) {
+                                              MeterResponse response) {
     std::map<std::string, RecordedRuns> sets;
     read_csv(folder / "fingrav_executions.csv", 5, [&](const std::vector<std::string>& fields) {
         std::size_t run = 0;
@@ -128,7 +122,7 @@ double rms_difference(const measure::PowerProfile& a, const measure::PowerProfil
     return 100 * std::sqrt(squares / static_cast<double>(count)) / mean_watts(a);
 }
 
-int run(const std::filesystem::path& folder, SampleWindow response) {
+int run(const std::filesystem::path& folder, MeterResponse response) {
     std::printf("samples taken as means over %.0f ms that ended %.0f ms before their time\n",
                 static_cast<double>(response.window.count()) * 1e-6,
                 static_cast<double>(response.delay.count()) * 1e-6);
@@ -175,7 +169,7 @@ int run(const std::filesystem::path& folder, SampleWindow response) {
 int main(int count, char** arguments) {
     try {
         using std::chrono::milliseconds;
-        SampleWindow response;
+        MeterResponse response{milliseconds{20}, milliseconds{2}};
         if (count > 2) response.delay = milliseconds{std::atoi(arguments[2])};
         if (count > 3) response.window = milliseconds{std::atoi(arguments[3])};
         return run(count > 1 ? arguments[1] : ".", response);

@@ -53,74 +53,89 @@ double joules_until(const RecordedMix& mix, TimePoint end) {
     return joules;
 }
 
-/// What a log of means over `window` that ended `delay` before says of the runs, every 20 ms.
-void meter(RecordedMix& mix, Duration window, Duration delay, double noise) {
+/// What a meter with this response says of the runs, every 9.7 ms, with noise.
+void meter(RecordedMix& mix, MeterResponse response, double noise) {
     std::mt19937 random{8};
     std::normal_distribution<double> normal{0, noise};
     for (TimePoint at = mix.runs.front().start + milliseconds{1}; at < mix.runs.back().end;
-         at += milliseconds{20}) {
-        const TimePoint end = at - delay;
-        const double joules = joules_until(mix, end) - joules_until(mix, end - window);
-        const double power = joules / kdvfs::Seconds{window}.count();
+         at += std::chrono::microseconds{9700}) {
+        const TimePoint end = at - response.delay;
+        const double joules = joules_until(mix, end) - joules_until(mix, end - response.window);
+        const double power = joules / kdvfs::Seconds{response.window}.count();
         mix.samples.push_back({at, {power + normal(random)}});
     }
 }
 
-/// What a counter that moves every 100 ms and a bit shows to one that reads it every 10 ms or so.
-void count(RecordedMix& mix) {
-    constexpr std::chrono::microseconds period{100'013};
+/// What a counter shows that moves every 100 ms and a bit, to one that reads it every 105 ms or so.
+void count(RecordedMix& mix, CounterClock clock) {
     std::mt19937 random{9};
     for (TimePoint at = mix.runs.front().start; at < mix.runs.back().end;
-         at += std::chrono::microseconds{10'000 + random() % 500}) {
-        const auto since = at - mix.runs.front().start;
-        mix.counter.push_back({at, joules_until(mix, at - since % period)});
+         at += std::chrono::microseconds{103'000 + random() % 5000}) {
+        mix.counter.push_back({at, joules_until(mix, clock.moved(at))});
     }
 }
 
-double watts_of(const MixKernel& kernel) {
-    const auto at = std::find(names.begin(), names.end(), kernel.name) - names.begin();
-    return watts[static_cast<std::size_t>(at)];
+void expect_close_to_truth(const MixResult& result, double median, double worst) {
+    std::vector<double> errors;
+    for (const MixKernel& kernel : result.kernels) {
+        ASSERT_TRUE(kernel.error()) << kernel.name;
+        EXPECT_LT(std::abs(*kernel.error()), worst) << kernel.name;
+        errors.push_back(std::abs(*kernel.error()));
+    }
+    std::sort(errors.begin(), errors.end());
+    EXPECT_LT(errors[errors.size() / 2], median);
 }
 
-TEST(RecordedMix, AMadeUpMixIsAttributedWhateverItsLogsResponse) {
-    for (const auto& [window, delay] : {std::pair{milliseconds{20}, milliseconds{1}},
-                                        std::pair{milliseconds{50}, milliseconds{10}}}) {
+TEST(RecordedMix, AMadeUpMixIsAttributedAndItsMetersResponseFound) {
+    for (const MeterResponse truth : {MeterResponse{milliseconds{10}, milliseconds{0}},
+                                      MeterResponse{milliseconds{50}, milliseconds{30}}}) {
         RecordedMix mix = made_up_runs(60);
-        meter(mix, window, delay, 6);
-        const MixResult result = attribute(mix, true, false);
+        meter(mix, truth, 6);
+        const MeterResponse found = find_response(mix);
+        EXPECT_EQ(found.window, truth.window);
+        EXPECT_EQ(found.delay, truth.delay);
+        const MixResult result = MixReplay{mix}.by_power(found);
         ASSERT_EQ(result.kernels.size(), names.size());
-        for (const MixKernel& kernel : result.kernels) {
-            ASSERT_TRUE(kernel.attributed) << kernel.name;
-            EXPECT_NEAR(kernel.attributed->count, watts_of(kernel), kernel.half_width.count);
-            EXPECT_LT(kernel.half_width.count, 0.03 * watts_of(kernel)) << kernel.name;
-        }
+        expect_close_to_truth(result, 0.005, 0.01);
         EXPECT_NEAR(result.residual, 6, 1);
     }
 }
 
-TEST(RecordedMix, ACounterThatIsReadOftenIsAttributed) {
+TEST(RecordedMix, TheCountersOwnClockIsFoundFromSlowReadings) {
     RecordedMix mix = made_up_runs(60);
-    count(mix);
-    for (const MixKernel& kernel : attribute(mix, false, true).kernels) {
-        ASSERT_TRUE(kernel.attributed) << kernel.name;
-        EXPECT_NEAR(kernel.attributed->count, watts_of(kernel), kernel.half_width.count);
-        EXPECT_LT(kernel.half_width.count, 0.1 * watts_of(kernel)) << kernel.name;
+    meter(mix, {}, 6);
+    const CounterClock truth{std::chrono::microseconds{100'013},
+                             TimePoint{std::chrono::microseconds{71'300}}};
+    count(mix, truth);
+    const CounterClock found = find_clock(mix);
+    for (const auto& reading : mix.counter) {
+        const kdvfs::Duration apart = found.moved(reading.read_at) - truth.moved(reading.read_at);
+        ASSERT_LT(std::abs(kdvfs::Seconds{apart}.count()), 1e-3);
     }
+    const MixResult right = MixReplay{mix}.by_counter(found, {});
+    expect_close_to_truth(right, 0.005, 0.01);
+    const MixResult as_read = MixReplay{mix}.by_counter({}, {});
+    EXPECT_GT(as_read.residual, 5 * right.residual);
+}
+
+TEST(RecordedMix, ACounterThatIsReadAsItMovesHasNoClockOfItsOwn) {
+    RecordedMix mix = made_up_runs(60);
+    count(mix, {});
+    EXPECT_EQ(find_clock(mix).period, kdvfs::Duration{0});
 }
 
 TEST(RecordedMix, LongRunsAreNotLookedAt) {
     RecordedMix mix = made_up_runs(60);
-    meter(mix, milliseconds{20}, milliseconds{1}, 1);
+    meter(mix, {}, 0);
     for (MixSample& sample : mix.samples) {
         for (const MixRun& run : mix.runs) {
-            if (run.truth && sample.at > run.start + milliseconds{30} && sample.at < run.end) {
-                sample.watts = {1};
-            }
+            if (run.truth && sample.at > run.start && sample.at < run.end) sample.watts = {1};
         }
     }
-    for (const MixKernel& kernel : attribute(mix, true, false).kernels) {
+    for (const MixKernel& kernel : MixReplay{mix}.by_power({}).kernels) {
+        const auto at = std::find(names.begin(), names.end(), kernel.name) - names.begin();
         ASSERT_TRUE(kernel.attributed);
-        EXPECT_NEAR(kernel.attributed->count, watts_of(kernel), kernel.half_width.count);
+        EXPECT_NEAR(kernel.attributed->count, watts[static_cast<std::size_t>(at)], 2);
     }
 }
 
@@ -139,9 +154,9 @@ TEST(RecordedMix, ABadLineIsNamed) {
 class RecordedOn : public testing::TestWithParam<const char*> {
 protected:
     const RecordedMix mix = read_mix(std::filesystem::path{RECORDED_RESULTS} / GetParam());
+    const MeterResponse response = find_response(mix);
 
-    /// The intervals hold the mean of the samples that show nothing but the kernels' short runs,
-    /// and are narrow.
+    /// The intervals hold the mean of the samples inside the kernels' short runs, and are narrow.
     static void expect_honest(const MixResult& result, double widest) {
         ASSERT_EQ(result.kernels.size(), 8U);
         std::size_t covered = 0;
@@ -168,22 +183,20 @@ protected:
 };
 
 TEST_P(RecordedOn, ARealGpusMixIsAttributedByItsPowerSamples) {
-    expect_honest(attribute(mix, true, false), 0.04);
+    EXPECT_EQ(response.window, milliseconds{20});
+    const MixResult result = MixReplay{mix}.by_power(response);
+    expect_honest(result, 0.04);
     // Each half of the record has less to go by, and as much to hold.
     for (const bool second : {false, true}) {
         RecordedMix half = mix;
         const TimePoint middle = mix.runs[mix.runs.size() / 2].start;
         std::erase_if(half.runs,
                       [&](const MixRun& run) { return (run.start >= middle) != second; });
-        std::erase_if(half.samples,
-                      [&](const auto& each) { return (each.at >= middle) != second; });
-        std::erase_if(half.counter,
-                      [&](const auto& each) { return (each.read_at >= middle) != second; });
-        expect_honest(attribute(half, true, false), 0.04);
+        expect_honest(MixReplay{half}.by_power(response), 0.04);
     }
 }
 
-/// What reports take for usual (`SensorFinding::usual_log`).
+/// What the live search takes for usual (`LogMemories`).
 TEST_P(RecordedOn, TheLogFollowsTheLoadAsTheOtherBoardsDo) {
     const StepResponse step = find_step_response(mix);
     EXPECT_GT(step.samples, 100U);
@@ -191,6 +204,10 @@ TEST_P(RecordedOn, TheLogFollowsTheLoadAsTheOtherBoardsDo) {
     EXPECT_NEAR(step.memory, 12.8, 0.5);
 }
 
+TEST_P(RecordedOn, ARealGpusMixIsAttributedByItsEnergyCounter) {
+    if (mix.counter.empty()) GTEST_SKIP() << "no counter was recorded";
+    expect_honest(MixReplay{mix}.by_counter(find_clock(mix), response), 0.10);
+}
 INSTANTIATE_TEST_SUITE_P(RealGpus, RecordedOn, testing::Values("h100", "h200", "h200_again"));
 
 }  // namespace

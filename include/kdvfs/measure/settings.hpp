@@ -59,7 +59,7 @@ struct AccumulatorSettings {
     bool kernels_repeat = false;  ///< figures of repeated kernels will come (`add_repeated`)
     /// How readings follow the load is not known, as on real boards: it is found with the powers,
     /// of a power log and of a counter that moves faster than every 80 ms (docs/measuring.md). Else
-    /// a counter is taken at its timestamps.
+    /// a counter is taken at its timestamps, a log as `SourceFinder` has it.
     bool sensor_may_lag = false;
     /// A slow counter is taken to follow the load by any time up to this; NVML's do by 4 to 18 ms.
     Duration most_late = std::chrono::milliseconds{30};

@@ -278,9 +278,8 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     estimate_->mix(others, sums.sensor_may_lag);
     estimate_->integrate(sums.assumed, sums.hypotheses);
     estimate_->doubt(sums.doubts, sums.column_seconds);
-    // The sample that the sensor is found by is not all that the counter counted. A log without a
-    // counter knows no total: it may miss a part of the time.
-    if (sums.sensor && (!sums.by_power || sums.gain_deviation > 0)) {
+    // The sample that the sensor is found by is not all that the counter counted.
+    if (!sums.hypotheses.empty()) {
         estimate_->agree(sums.column_seconds, sums.counter.count / sums.gain);
     }
     estimate_->add_common_error(sums.possible.may_hide() / sums.gain);

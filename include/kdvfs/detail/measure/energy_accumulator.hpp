@@ -8,9 +8,8 @@
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/late_rows.hpp>
 #include <kdvfs/detail/measure/log_readings.hpp>
-#include <kdvfs/detail/measure/log_rows.hpp>
 #include <kdvfs/detail/measure/possible_power.hpp>
-#include <kdvfs/detail/measure/power_rows.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
 #include <kdvfs/detail/measure/rest_clocks.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
@@ -46,7 +45,7 @@ public:
           settings_{settings},
           held_{settings.highest_core},
           join_{settings.capacity, direct_from(settings.counter_period)},
-          log_{settings.kernels_repeat ? 4.0 : 1.0} {
+          windows_{settings.highest_power} {
         sums_.keeps_filled = settings.kernels_repeat;
         add_column();  // EnergySums::idle_column
         watch_slow_counter();
@@ -55,6 +54,7 @@ public:
     /// One metered scope. Intervals of one or several tracks, in any order.
     /// @returns the clocks that held, by the changes that have been given so far
     HeldParts add(const KernelInterval& interval) {
+        if (waits_for_choice()) finder_.take(interval);
         const HeldParts held = held_.split(interval);
         facts_.of(interval.kernel).add(interval, held);
         join_.add(interval, *this);
@@ -70,32 +70,33 @@ public:
     }
     /// The next sample of the counter, in order of time.
     void add(const EnergySample& sample) {
-        gain_.take_counter(sample);
-        if (keeps_counter()) sample_counter(sample);
-        counter_moves_ = counter_moves_ || sample.total.count != first_counter_;
-        if (!counts_) first_counter_ = sample.total.count;
-        counts_ = true;
-        if (waits_for_log()) {
-            held_back_.push_back(sample);
-        } else if (!by_log_) {
-            join_.add(sample, *this);
+        if (keeps_samples()) {
+            log_gain_.take_counter(sample);
+            sample_counter(sample);
         }
+        use(sample);
     }
-    /// The next sample of the power log, in order of time. The counter's are held back for some
-    /// seconds, until the log shows how often it is read: the finer of the two ends rows.
+    /// The next sample of the power log, in order of time. Both the log's and the counter's are
+    /// held back for some seconds, until it is clear which tells kernels apart (`SourceFinder`).
     void add(const PowerReading& reading) {
         if (reading.status != ReadingStatus::ok || !std::isfinite(reading.watts.count)) return;
-        if (reading.watts.count < 0 || reading.watts > settings_.highest_power) {
-            ++refused_rows_;
-            return;
+        if (keeps_samples()) {
+            for (const EnergySample& end :
+                 log_sample_.take(reading.sampled_at, reading.watts.count)) {
+                log_gain_.take_power(end);
+            }
         }
-        const bool waited = waits_for_log() || log_.empty();
-        const auto ends = log_.take(reading.sampled_at, reading.watts.count);
-        if (waited && log_.has_clock()) choose_rows();
-        for (EnergySample end : ends) {
+        use(reading);
+    }
+    /// The next mean of a power meter over a known window, in order of time, where joules are taken
+    /// from these.
+    void add(const PowerSample& sample) {
+        by_power_ = true;
+        for (EnergySample end : windows_.take(sample)) {
             gain_.take_power(end);
-            end.segment += first_power_segment;  // what the counter had before is over
-            if (by_log_ && end.at >= join_.walked_to()) join_.add(end, *this);
+            // What the counter had before the choice was made is over.
+            end.segment += first_power_segment;
+            if (end.at >= join_.walked_to()) join_.add(end, *this);
             logged_to_ = end.at;
         }
     }
@@ -106,7 +107,10 @@ public:
     }
     /// From `at` on every scope is metered, or not. In order of time; metered at the start.
     /// Joules of unmetered time are kept apart (`EnergyTotals::outside`).
-    void metering(TimePoint at, bool on) { join_.metering(at, on); }
+    void metering(TimePoint at, bool on) {
+        if (!choice_) finder_.metering(at, on);
+        join_.metering(at, on);
+    }
     /// What iterations do at `at`. In order of time.
     void iteration(TimePoint at, IterationMark mark) { join_.iteration(at, mark); }
     /// Intervals at the next place, counted from 1, lie directly in a scope of `enclosing` at
@@ -120,14 +124,14 @@ public:
     /// Promises that every interval which began before `until` has been added, and every sample
     /// and change; joins them up to there.
     void advance(TimePoint until) {
-        if (waits_for_log()) {
+        if (waits_for_choice()) {
             held_until_ = std::max(held_until_, until);
-            if (!join_.fills()) return;
-            choose_rows();
+            if (!finder_.seen_enough() && !join_.fills()) return;
+            choose();
         }
         // A log that has ended is not waited for.
         constexpr Duration patience = std::chrono::seconds{5};
-        if (by_log_) {
+        if (choice_ && by_power_) {
             until = std::min(until, std::max(logged_to_, until - patience));
         }
         join_.advance(until, *this);
@@ -139,7 +143,7 @@ public:
     /// The device's counter turned out to be updated so often.
     void counter_period(Duration period) {
         settings_.counter_period = period;
-        if (by_log_) return;
+        if (by_power_) return;
         join_.direct_from(direct_from(period));
         watch_slow_counter();
     }
@@ -152,6 +156,9 @@ public:
         settings_.rests = rests;
         settings_.others_may_work = others_may_work;
     }
+    /// Between the counter and the power log, once the latter has shown enough.
+    [[nodiscard]] const std::optional<SourceChoice>& source() const { return choice_; }
+
     /// Fills rows, groups and totals, and appends notes; leaves the rest of the report alone.
     void fill(Report& report) const;
 
@@ -167,22 +174,33 @@ private:
         return period > Duration::zero() ? periods * period : Duration::max();
     }
 
-    /// Whether the log has not yet shown how often it is read.
-    [[nodiscard]] bool waits_for_log() const {
-        return !log_.empty() && !log_.has_clock() && !chosen_;
+    /// A sample or reading, held back or not.
+    void use(const EnergySample& sample) {
+        if (waits_for_choice()) {
+            finder_.take(sample);
+        } else if (by_power_) {
+            gain_.take_counter(sample);
+        } else {
+            join_.add(sample, *this);
+        }
     }
-    /// Rows end at the readings of the log where these are clearly finer than the counter's moves.
-    void choose_rows();
-    /// Whether the counter's sensor may have to be found: of a fast one, or of one beside a log.
-    [[nodiscard]] bool keeps_counter() const {
-        if (!settings_.sensor_may_lag) return false;
-        const bool fast = settings_.counter_period > Duration::zero() &&
-                          settings_.counter_period < LateRows::slow;
-        return !log_.empty() || (fast && !settings_.kernels_repeat);
+    void use(const PowerReading& reading) {
+        if (!choice_) {
+            finder_.take(reading);
+        } else if (by_power_) {
+            const auto taken = choice_->clock.taken(reading.sampled_at);
+            const auto sample = taken ? log_.take(*taken, reading.watts) : std::nullopt;
+            if (sample) add(*sample);
+        }
     }
-    /// Keeps a reading of a counter to find its sensor by.
+
+    /// Keeps a reading of a fast counter to find its sensor by.
     void sample_counter(const EnergySample& sample) {
         const EnergySample last = std::exchange(last_counter_, sample);
+        if (settings_.counter_period <= Duration::zero() ||
+            settings_.counter_period >= LateRows::slow) {
+            return;
+        }
         const Seconds length{sample.at - last.at};
         if (last.at == TimePoint{} || last.segment != sample.segment || length.count() <= 0) return;
         if (!counter_sample_.on()) {
@@ -192,27 +210,29 @@ private:
     }
     void sample_time(std::size_t column, double seconds) {
         if (!samples_time_) return;
-        if (log_.sample().on()) log_.sample().add(column, seconds);
+        if (log_sample_.sample().on()) log_sample_.sample().add(column, seconds);
         if (counter_sample_.on()) counter_sample_.add(column, seconds);
     }
 
     friend class SampleJoin;  // the sink's half
     void passes(TimePoint from, TimePoint to, bool known) {
+        second_weighs_ = time_weight_.pass(from, to, row_.empty());
         passed_to_ = to;
         knows_lateness_ = known && late_.on() && from > TimePoint::min();
         if (knows_lateness_) late_.pass(from, to);
         const bool sampled = known && from > TimePoint::min();
-        for (SensorSample* each : {&log_.sample(), &counter_sample_}) {
+        for (SensorSample* each : {&log_sample_.sample(), &counter_sample_}) {
             if (each->on() && sampled) each->pass(from, to);
         }
         samples_time_ = sampled;
     }
-    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row);
+    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
+             std::optional<RunPart> part);
     void idle(Seconds time, ClockPoint applied, bool in_row) {
-        const auto add = [this] { return add_column(true); };
+        const auto add = [this] { return add_column(false, true); };
         const std::size_t at_clock = rest_clocks_.rest(applied, time.count(), in_row, add);
         const std::size_t column =
-            finds_gaps() ? gaps_.rest(at_clock, time.count(), in_row, add) : at_clock;
+            keeps_samples() ? gaps_.rest(at_clock, time.count(), in_row, add) : at_clock;
         levels_.idle(column, time.count(), in_row);
         if (knows_lateness_) late_.add(at_clock, time.count());
         room_.rest(time.count());
@@ -227,16 +247,17 @@ private:
     void break_row(bool impossible);
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
 
-    std::size_t add_column(bool rests = false);
+    std::size_t add_column(bool inside = false, bool rests = false);
     std::optional<std::size_t> column_for(KernelId kernel, ClockPoint applied);
+    void add_inside(std::size_t column, RunPart part, double seconds);
     void add_time(std::size_t column, double seconds);
     void discard_row();
     void fit_if_full();
     void watch_slow_counter();
-    [[nodiscard]] bool finds_gaps() const {
+    /// Repeated figures say what powers are near, whatever the sensor: it is not sought then.
+    [[nodiscard]] bool keeps_samples() const {
         return settings_.sensor_may_lag && !settings_.kernels_repeat;
     }
-    void take_rows(EnergySums& sums, SensorFinding&& found, const SensorSample& sample) const;
     [[nodiscard]] std::optional<std::string> find_sensor_of(EnergySums& sums,
                                                             std::vector<std::string>& notes) const;
     /// What a calibration says of the sensor of a sample; of a log, if it is read as often.
@@ -249,34 +270,41 @@ private:
         const double ratio = Seconds{sensor->period}.count() / std::max(sample.period(), 1e-9);
         return std::abs(ratio - 1) < alike ? sensor : std::nullopt;
     }
+    [[nodiscard]] bool waits_for_choice() const { return !choice_ && finder_.sees_power(); }
+    void choose();
     [[nodiscard]] std::vector<double> column_edges() const;
-    [[nodiscard]] std::vector<PowerBelief> beliefs(double gain) const;
+    [[nodiscard]] std::vector<PowerBelief> beliefs() const;
     void note_unrepeated(Report& report) const;
 
     const KernelTable* kernels_;
     AccumulatorSettings settings_;
     HeldClocks held_;
     SampleJoin join_;
-    LogReadings log_;
-    SensorSample counter_sample_;
+    PowerWindows windows_;
+    SourceFinder finder_;
+    std::optional<SourceChoice> choice_;
+    LogMeans log_;
+    LogReadings log_sample_;
+    SensorSample counter_sample_;  // of a fast one
     EnergySample last_counter_{};
+    CounterGain log_gain_;       // by all readings of the log
     bool samples_time_ = false;  // that passes
+    TimeWeight time_weight_;
+    double second_weighs_ = 1;
     CounterGain gain_;
-    std::vector<EnergySample> held_back_;  // of the counter
     TimePoint held_until_ = TimePoint::min();
     TimePoint logged_to_ = TimePoint::min();
-    bool chosen_ = false;  // what ends rows
-    bool by_log_ = false;  // its readings end rows
-    bool counts_ = false;  // there were samples of the counter
-    bool counter_moves_ = false;
-    double first_counter_ = 0;     // J
+    bool by_power_ = false;
     RowSums sums_;                 // of rows that were fitted
     PowerRows waiting_;            // for the fit
     LateRows late_;                // the same rows, of a slow counter
     bool knows_lateness_ = false;  // of what passes
     TimePoint passed_to_{};
-    std::vector<PowerRows::Entry> row_;  // under construction, in seconds
-    std::vector<std::size_t> place_;     // of a column in it
+    std::vector<PowerRows::Entry> row_;  // under construction, in weighed seconds
+    std::vector<double> row_seconds_;    // of its entries
+    std::vector<PowerRows::Entry> row_insides_;
+    std::vector<std::vector<std::size_t>> insides_;  // columns, by that of the whole
+    std::vector<std::size_t> place_;                 // of a column in it
     std::vector<double> column_seconds_;
     KernelColumns columns_;
     std::optional<std::size_t> pool_;  // the column of kernels without one
@@ -301,7 +329,7 @@ private:
 };
 
 inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uint32_t place,
-                                   Seconds share, bool in_row) {
+                                   Seconds share, bool in_row, std::optional<RunPart> part) {
     facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
     ran_seconds_ += share.count();
     auto column = columns_.find(kernel, applied);
@@ -318,6 +346,7 @@ inline void EnergyAccumulator::run(KernelId kernel, ClockPoint applied, std::uin
     rest_clocks_.run(share.count());
     if (!in_row) return;
     add_time(*column, share.count());
+    if (part) add_inside(*column, *part, share.count());
 }
 
 /// A column for a kernel that has none yet: its own, or, where settings say so, the one of all
@@ -340,8 +369,35 @@ inline std::optional<std::size_t> EnergyAccumulator::column_for(KernelId kernel,
     return column;
 }
 
-inline std::size_t EnergyAccumulator::add_column(bool rests) {
-    sums_.add_column(false, rests);
+/// A run that a power log can see into draws other power in one part than in another, which would
+/// pass for the power of its neighbours: a kernel that begins with its loads, a range of unlike
+/// kernels. So each part has a power of its own about the mean, and the mean's interval holds what
+/// the log does not tell of them.
+inline void EnergyAccumulator::add_inside(std::size_t column, RunPart part, double seconds) {
+    if (insides_.size() <= column) insides_.resize(column + 1);
+    auto& columns = insides_[column];
+    if (columns.empty()) {
+        const auto needed = static_cast<std::size_t>(part.of);
+        if (place_.size() + needed > settings_.most_columns / 2) return;  // kernels come first
+        for (std::size_t i = 0; i < needed; ++i) columns.push_back(add_column(true));
+    }
+    // A run that is much longer or shorter than the first has other parts.
+    const auto parts = static_cast<int>(columns.size());
+    const int now = (2 * part.index + 1) * parts / (2 * part.of);
+    for (int i = 0; i < parts; ++i) {
+        const double more = (i == now ? 1.0 : 0.0) - 1.0 / parts;
+        const std::size_t inside = columns[static_cast<std::size_t>(i)];
+        std::size_t& place = place_[inside];
+        if (place == nowhere) {
+            place = row_insides_.size();
+            row_insides_.push_back({inside, 0});
+        }
+        row_insides_[place].share += more * seconds * second_weighs_;
+    }
+}
+
+inline std::size_t EnergyAccumulator::add_column(bool inside, bool rests) {
+    sums_.add_column(inside, rests);
     late_.add_column();
     column_seconds_.push_back(0);
     place_.push_back(nowhere);
@@ -354,8 +410,10 @@ inline void EnergyAccumulator::add_time(std::size_t column, double seconds) {
     if (place == nowhere) {
         place = row_.size();
         row_.push_back({column, 0});
+        row_seconds_.push_back(0);
     }
-    row_[place].share += seconds;
+    row_[place].share += seconds * second_weighs_;
+    row_seconds_[place] += seconds;
 }
 
 inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered) {
@@ -375,19 +433,13 @@ inline void EnergyAccumulator::end_row(double joules, Seconds time, bool metered
         break_row(false);
         return;
     }
-    double busy = 1;
-    for (const auto& [column, seconds] : row_) {
-        column_seconds_[column] += seconds;
-        if (sums_.rests[column] != 0) busy -= seconds / time.count();
+    for (std::size_t i = 0; i < row_.size(); ++i) {
+        column_seconds_[row_[i].column] += row_seconds_[i];
     }
     const bool rests = row_.size() == 1 && row_.front().column == EnergySums::idle_column;
     resting_.take(joules, time.count(), rests, follows_);
     rest_clocks_.end_row(true);
-    if (by_log_) {
-        sums_.power.add_power(joules / time.count(), busy);
-    } else {
-        waiting_.push(row_, {}, time.count(), joules, follows_);
-    }
+    waiting_.push(row_, row_insides_, time.count(), joules, follows_);
     if (late_.on()) {
         late_.end_row(passed_to_ - std::chrono::duration_cast<Duration>(time), passed_to_, joules);
     }
@@ -405,8 +457,12 @@ inline void EnergyAccumulator::break_row(bool impossible) {
 }
 
 inline void EnergyAccumulator::discard_row() {
-    for (const PowerRows::Entry& entry : row_) place_[entry.column] = nowhere;
+    for (const auto* entries : {&row_, &row_insides_}) {
+        for (const PowerRows::Entry& entry : *entries) place_[entry.column] = nowhere;
+    }
     row_.clear();
+    row_insides_.clear();
+    row_seconds_.clear();
     row_overflowed_ = false;
 }
 
@@ -426,21 +482,27 @@ inline void EnergyAccumulator::watch_slow_counter() {
     }
 }
 
-inline void EnergyAccumulator::choose_rows() {
-    constexpr double clearly_finer = 2;
-    chosen_ = true;
-    by_log_ = log_.has_clock() &&
-              (!counter_moves_ || settings_.counter_period <= Duration::zero() ||
-               Seconds{settings_.counter_period}.count() >= clearly_finer * log_.sample().period());
-    const std::vector<EnergySample> held = std::exchange(held_back_, {});
-    if (by_log_) {
+/// Takes joules from the better source, and what has been held back from it.
+inline void EnergyAccumulator::choose() {
+    const SourceFinder held = std::exchange(finder_, {});
+    choice_ = held.choose(settings_.counter_period);
+    by_power_ = choice_->source == EnergyFrom::power || choice_->source == EnergyFrom::both;
+    if (by_power_) {
         late_ = {};
-        join_.drop_samples();  // of the counter
-        join_.direct_from(
-            direct_from(std::chrono::duration_cast<Duration>(Seconds{log_.sample().period()})));
-        return;
+        join_.direct_from(direct_from(choice_->response.window));
+        log_ = LogMeans{choice_->response};
+        time_weight_ = TimeWeight{choice_->response.memory};
+        sums_.change_error = choice_->response.change_error;
+        sums_.change_fades = std::max(0.3, choice_->response.kept());
+        if (choice_->response.memory > Duration::zero()) {
+            join_.parts_from(choice_->response.window / MeterResponse::shows_inside);
+        }
     }
-    for (const EnergySample& sample : held) join_.add(sample, *this);
+    for (const EnergySample& sample : held.counter()) use(sample);
+    if (!by_power_) return;
+    for (const TimedReading& reading : held.power()) {
+        use(PowerReading{{reading.value}, reading.read_at, ReadingStatus::ok});
+    }
 }
 
 inline void EnergyAccumulator::measured_directly(KernelId kernel, ClockPoint applied,
@@ -466,7 +528,7 @@ inline std::vector<double> EnergyAccumulator::column_edges() const {
     return edges;
 }
 
-inline std::vector<PowerBelief> EnergyAccumulator::beliefs(double gain) const {
+inline std::vector<PowerBelief> EnergyAccumulator::beliefs() const {
     constexpr double half_widths = 1.96;  // a deviation's in a 95 % interval
     std::vector<PowerBelief> beliefs(repeated_.empty() ? 0 : column_seconds_.size());
     for (const auto& [kernel, applied, figure] : repeated_) {
@@ -475,8 +537,8 @@ inline std::vector<PowerBelief> EnergyAccumulator::beliefs(double gain) const {
         const double least = 1e-6 * figure.power.count;  // 0 would say that nothing is known
         // By the counter, as repeated kernels are; rows of the power log are to be scaled to it.
         beliefs[*column] = {
-            .watts = figure.power.count / gain,
-            .deviation = std::max(figure.half_width.count / half_widths, least) / gain};
+            .watts = figure.power.count / gain_.gain(),
+            .deviation = std::max(figure.half_width.count / half_widths, least) / gain_.gain()};
         const KernelFacts& facts = facts_.at(kernel);
         const double in_place = Seconds{facts.time}.count() * static_cast<double>(figure.calls);
         const double repeated = figure.time.count() * static_cast<double>(facts.metered_calls);
@@ -514,9 +576,8 @@ inline void EnergyAccumulator::note_unrepeated(Report& report) const {
 inline EnergySums EnergyAccumulator::sums() const {
     RowSums rows = sums_;
     RowFit{waiting_, sums_}.add_to(rows);
-    const double gain = by_log_ ? gain_.gain() : 1;
     std::vector<CountedJoules> direct = direct_;
-    for (CountedJoules& counted : direct) counted.joules *= gain;
+    for (CountedJoules& counted : direct) counted.joules *= gain_.gain();
     return {.rows = std::move(rows),
             .late_rows = late_.sums(),
             .sensor_may_lag = settings_.sensor_may_lag,
@@ -524,87 +585,54 @@ inline EnergySums EnergyAccumulator::sums() const {
             .pool = pool_,
             .column_seconds = column_seconds_,
             .column_edges = column_edges(),
-            .repeated = beliefs(gain),
+            .repeated = beliefs(),
             .direct = std::move(direct),
             .counter_period =
-                by_log_ ? std::chrono::duration_cast<Duration>(Seconds{log_.sample().period()})
-                        : settings_.counter_period,
-            .gain = gain,
-            .gain_deviation = by_log_ ? gain_.deviation() : 0,
-            .possible = {resting_.lowest() * gain, settings_.power_limit.count, settings_.rests,
-                         settings_.others_may_work},
+                choice_ && by_power_ ? choice_->response.window : settings_.counter_period,
+            .gain = gain_.gain(),
+            .gain_deviation = gain_.deviation(),
+            .possible = {resting_.lowest() * gain_.gain(), settings_.power_limit.count,
+                         settings_.rests, settings_.others_may_work},
             .room = room_.by_column(),
-            .counter = {counter_joules_ * gain},
-            .outside = {outside_joules_ * gain},
+            .counter = {counter_joules_ * gain_.gain()},
+            .outside = {outside_joules_ * gain_.gain()},
             .rests = rest_clocks_.clocks(),
             .counted_time = Seconds{counted_seconds_},
             .row_count = row_count_,
-            .by_power = by_log_,
-            .refused_rows = refused_rows_,
+            .by_power = by_power_,
+            .refused_rows = refused_rows_ + windows_.implausible(),
             .overflowed_rows = overflowed_rows_,
             .late = join_.late(),
             .overflows = join_.overflows()};
 }
 
-/// Takes powers, and what they are off by where the sensor is another, from a sample.
-inline void EnergyAccumulator::take_rows(EnergySums& sums, SensorFinding&& found,
-                                         const SensorSample& sample) const {
-    const Sensor& sensor = found.usual ? SensorFinding::usual_log : found.likely;
-    sums.late_rows.clear();
-    sums.row_count = sample.seen();
-    sums.sensor = {Seconds{sensor.delay}, Seconds{sensor.memory}, Seconds{sensor.window},
-                   Seconds{sensor.rise}};
-    const bool holds = found.holds(sums.kernel_seconds());
-    if (found.usual && !settings_.kernels_repeat) {
-        sums.doubts = std::move(found.hypotheses);
-    } else if (holds && !settings_.kernels_repeat) {
-        sums.assumed = found.rows.level;
-        sums.hypotheses = std::move(found.hypotheses);
-    }
-    if (holds && !settings_.kernels_repeat) {
-        sums.rows = std::move(found.rows);
-        sums.split_gaps(gaps_.gaps());
-        return;
-    }
-    // Parts of runs have columns behind all others.
-    const LogRows log{sample, sensor, sums_.rests, settings_.most_columns / 2};
-    RowSums before;
-    before.keeps_filled = settings_.kernels_repeat;
-    for (std::size_t j = 0; j < log.columns(); ++j) {
-        const bool whole = j < sums_.columns();
-        before.add_column(!whole, whole && sums_.rests[j] != 0);
-    }
-    sums.rows = before;
-    RowFit{log.rows(), before}.add_to(sums.rows);
-    sums.column_seconds.resize(log.columns());
-    sums.column_edges.resize(log.columns());
-    sums.assumed.grow(log.columns());
-    for (auto* all : {&sums.hypotheses, &sums.doubts}) {
-        for (NormalSums& each : *all) each.grow(log.columns());
-    }
-}
-
 /// Takes the powers from readings whose sensor is integrated out: those of the log where it tells
-/// kernels apart, else those of the counter.
-/// @returns a sentence on the source, where there is a log
+/// kernels apart, else those of a fast counter.
+/// @returns a sentence on the source, where that is the log
 inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     EnergySums& sums, std::vector<std::string>& notes) const {
-    // Repeated figures say what powers are near, whatever the sensor: its likeliest response will
-    // do.
-    const std::size_t guesses = settings_.kernels_repeat ? 8 : 32;
+    const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
+        sums.assumed = found.rows.level;
+        sums.rows = std::move(found.rows);
+        sums.late_rows.clear();
+        sums.hypotheses = std::move(found.hypotheses);
+        sums.sensor = {Seconds{found.likely.delay}, Seconds{found.likely.memory},
+                       Seconds{found.likely.window}, Seconds{found.likely.rise}};
+        sums.row_count = sample.seen();
+        sums.split_gaps(gaps_.gaps());
+    };
     // A sensor that is not as it was measured is sought as any other of its family.
     const auto find = [&](const SensorSample& sample, bool counter,
                           const std::optional<MeasuredSensor>& known, double most) {
-        auto found = find_sensor(sample, sums.columns_seen(), counter, known, most, guesses);
+        auto found = find_sensor(sample, sums.columns_seen(), counter, known, most);
         if (!found || !found->stale) return found;
         notes.emplace_back(
             "the sensor is not as it was measured: measure it again (kdvfs measure-sensor)");
-        return find_sensor(sample, sums.columns_seen(), counter, {}, most, guesses);
+        return find_sensor(sample, sums.columns_seen(), counter, {}, most);
     };
     // A counter of 1 ms sees more of a gap than one power: beside work without a scope 81 % of 327
     // kernels were covered (docs/measuring.md).
     const auto judge = [&](const SensorFinding& found, bool counter) {
-        if (settings_.kernels_repeat) return;
         sums.wanders = found.wanders;
         const bool fits = found.overcount < SensorFinding::most_overcount;
         if (found.holds(sums.kernel_seconds()) && fits && !counter) return;
@@ -616,37 +644,35 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
             sums.hides_work = sums.hides_work || sums.gain * watts > most;
         }
     };
+    if (!repeated_.empty()) return {};
     constexpr double near_limit = 0.85;
     const double limit = settings_.power_limit.count / sums.gain;
-    const bool at_limit =
-        !settings_.kernels_repeat && sums.rows.power.mean_watts() > near_limit * limit && limit > 0;
-    std::optional<std::string> reason;
-    if (log_.has_clock()) {
-        const SensorSample& log = log_.sample();
-        std::optional<SensorFinding> found =
-            find(log, false, measured_sensor(log, false), at_limit ? limit : 0);
+    const bool at_limit = sums.rows.power.mean_watts() > near_limit * limit;
+    const double holds = at_limit ? limit : 0;
+    const SensorSample& log = log_sample_.sample();
+    const std::optional<MeasuredSensor> measured = measured_sensor(log, false);
+    const bool is_usual = !measured && is_short_usual_log(log);
+    if (by_power_ && is_usual) return {};
+    if (log_sample_.has_clock() && !is_usual) {
+        std::optional<SensorFinding> found = find(log, false, measured, holds);
         if (found) judge(*found, false);
         const SourceChoice choice =
-            choose_source(found, gain_, log.period(), settings_.counter_period);
-        reason = choice.reason;
-        if (found && choice.source != EnergyFrom::counter) {
-            if (!by_log_) {
-                sums.gain = gain_.gain();
-                sums.gain_deviation = gain_.deviation();
-                sums.repeated = beliefs(sums.gain);
+            choose_source(found, log_gain_, log.period(), settings_.counter_period);
+        if (choice.source != EnergyFrom::counter || by_power_) {
+            if (!found || !found->holds(sums.kernel_seconds())) {
+                if (found && found->usual) sums.doubts = std::move(found->hypotheses);
+                return {};
+            }
+            take(std::move(*found), log);
+            if (!by_power_) {
+                sums.gain = log_gain_.gain();
+                sums.gain_deviation = log_gain_.deviation();
             }
             sums.by_power = true;
-            take_rows(sums, std::move(*found), log);
-            return reason;
+            return choice.reason;
         }
     }
-    if (by_log_) {
-        sums.gain = 1;
-        sums.gain_deviation = 0;
-        sums.repeated = beliefs(1);
-        sums.by_power = false;
-    }
-    if (!keeps_counter()) return reason;
+    if (by_power_) return {};
     // The limiter's law is not proven for counters: with it and without it, a kernel in forty is
     // far off (docs/measuring.md). A power beyond the limit is refused, however short the runs are,
     // and no kernel is resolved.
@@ -654,21 +680,21 @@ inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     std::optional<SensorFinding> found =
         find(counter_sample_, true, measured_sensor(counter_sample_, true), 0);
     if (found) judge(*found, true);
-    if (found && (by_log_ || found->holds(sums.kernel_seconds()))) {
-        take_rows(sums, std::move(*found), counter_sample_);
+    if (found && found->holds(sums.kernel_seconds())) {
+        take(std::move(*found), counter_sample_);
         if (at_limit) {
             notes.emplace_back(
                 "the board is at its power limit, which moves the powers of kernels: by a counter, "
                 "their intervals are too narrow for that (docs/measuring.md)");
         }
     }
-    return reason;
+    return {};
 }
 
 inline void EnergyAccumulator::fill(Report& report) const {
-    if (waits_for_log()) {
+    if (waits_for_choice()) {
         EnergyAccumulator chosen = *this;
-        chosen.choose_rows();
+        chosen.choose();
         chosen.advance(held_until_);
         chosen.fill(report);
         return;
@@ -690,7 +716,11 @@ inline void EnergyAccumulator::fill(Report& report) const {
     filler.fill(report, facts_.seen());
     note_unrepeated(report);
     report.notes.insert(report.notes.end(), notes.begin(), notes.end());
-    if (reason) report.notes.push_back(*reason);
+    if (reason) {
+        report.notes.push_back(*reason);
+    } else if (choice_) {
+        report.notes.push_back(choice_->reason);
+    }
     report.levels.clear();
     for (LevelTime& level : levels_.levels()) {
         if (!knows_gaps) gaps_.fold(level.column_seconds);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/measure/power_estimate.hpp>
-#include <kdvfs/detail/measure/power_rows.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
 #include <kdvfs/units.hpp>
 
@@ -44,8 +44,8 @@ private:
 ///
 /// A slow counter's move is seen by the next read, 0 to 10 ms later (`SamplerSettings::period`),
 /// which takes 3 to 16 ms (NVML on an H100 and an H200), and what it counts comes from the sensor
-/// of the power log, which is 3.4 ms late with a memory of 12.8 ms (`SensorFinding::usual_log`).
-/// Against the log, counters of an H100 and two H200s were 4 to 18 ms late in recorded runs.
+/// of the power log, which is 3.4 ms late with a memory of 12.8 ms (`LogMemories`). Against the
+/// log, counters of an H100 and two H200s were 4 to 18 ms late in recorded runs.
 class LateRows {
 public:
     /// What is known of lateness is of NVML's counters, which move every 100 ms; faster ones have

@@ -70,12 +70,18 @@ struct RowSums {
     std::vector<double> shared_variance;
     /// What lies beyond `RowFit::huber` and was drawn in, W times rows.
     std::vector<double> winsorized;
+    /// How much more the rows have than those before them, W times rows.
+    std::vector<double> changes;
     /// Of a row of this column alone and of a second, relative to its power squared; as last seen.
     std::vector<double> variances;
     /// Which columns say how a kernel's power differs inside its runs: how much more a part of
     /// their time draws than the whole. They have no time of their own, and shares of either sign.
     std::vector<char> inside;
     std::vector<char> rests;  ///< by column: nothing runs in its time
+    /// How far a row may be off after a change of the power, as a part of it: its meter's memory
+    /// and delay are known to so much only.
+    double change_error = 0;
+    double change_fades = 0;  ///< what is left of that in the next row
     double rows = 0;
     double fewer_rows = 0;  ///< rows without autocorrelation that would say as much
     double product = 0;     ///< of a row's noise and that of the row before it
@@ -91,8 +97,8 @@ struct RowSums {
         level.grow(columns);
         if (whitened) white.grow(columns);
         if (keeps_filled) filled.grow(columns);
-        for (auto* sums :
-             {&shares, &squared_shares, &shared_excess, &shared_variance, &winsorized, &variances})
+        for (auto* sums : {&shares, &squared_shares, &shared_excess, &shared_variance, &winsorized,
+                           &changes, &variances})
             sums->resize(columns);
     }
     [[nodiscard]] double autocorrelation() const { return square > 0 ? product / square : 0; }
@@ -605,15 +611,19 @@ inline void PowerEstimate::choose(Way level, Way white, std::span<const double> 
 }
 
 /// What rows with several columns hold beyond the fit could be any of theirs, and so could what
-/// was drawn in: any part of it, so that the error is evenly spread up to the whole.
+/// was drawn in: any part of it, so that the error is evenly spread up to the whole. What is wrong
+/// with the rows after changes of the power is the same in all.
 inline void PowerEstimate::add_model_error(const RowSums& sums) {
+    std::vector<double> after_changes(sums.columns());
     for (std::size_t j = 0; j < sums.columns(); ++j) {
         if (sums.shares[j] <= 0) continue;
+        after_changes[j] = sums.change_error * sums.changes[j] / sums.shares[j];
         const double square = std::pow(sums.shared_excess[j], 2) - sums.shared_variance[j];
         constexpr double even = 1.0 / 3;  // the variance of what is evenly spread over -1 to 1
         const double model = std::max(square, 0.0) + std::pow(sums.winsorized[j], 2);
         covariance_(j, j) += even * model / std::pow(sums.shares[j], 2);
     }
+    covariance_.add_outer(after_changes, 1);
 }
 
 /// Idle time that comes with each run, however short, cannot be told from the begin and end of the

@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
-#include <kdvfs/detail/measure/power_rows.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/symmetric_matrix.hpp>
 
 #include <algorithm>
@@ -144,6 +144,7 @@ private:
     double least_deviation_ = 0;
     std::vector<double> watts_;
     std::vector<double> variances_;
+    std::vector<double> change_error_;         // of each row, W
     std::vector<double> deviation_;            // of each row, W
     std::vector<double> noise_;                // of each row in its deviations, drawn in
     std::vector<std::size_t> idles_;           // by row, 1 where nothing runs for long, else 0
@@ -158,6 +159,7 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
       inside_{before.inside},
       rests_{before.rests},
       variances_{before.variances},
+      change_error_(rows.size()),
       deviation_(rows.size(), 1.0),
       noise_(rows.size()),
       idles_(rows.size()),
@@ -179,6 +181,9 @@ inline RowFit::RowFit(const PowerRows& rows, const RowSums& before)
                       idles_.begin() + static_cast<std::ptrdiff_t>(i + 1), std::size_t{1});
         }
         seen.add_power(rows[i].watts, busy);
+        if (!follows(i)) continue;
+        const double changed = before.change_error * std::abs(rows[i].watts - rows[i - 1].watts);
+        change_error_[i] = std::max(changed, before.change_fades * change_error_[i - 1]);
     }
     for (std::size_t i = 0; i < rows.size(); ++i) {
         known_[i] = follows(i) && idles_[i] == idles_[i - 1] ? known_[i - 1] + 1 : 0;
@@ -253,7 +258,7 @@ inline void RowFit::standardise() {
             if (!is_inside(column)) variance += share * variances_[column];
         }
         const double noise = power_scale(watts) * std::sqrt(variance / row.seconds);
-        deviation_[i] = std::max(noise, least_deviation_);
+        deviation_[i] = std::max(std::hypot(noise, change_error_[i]), least_deviation_);
         noise_[i] = std::clamp((row.watts - watts) / deviation_[i], -huber, huber);
     }
 }
@@ -514,10 +519,12 @@ inline void RowFit::add_shared(RowSums& into) const {
         const double farthest = fault * deviation_[i];
         const double whole = (*rows_)[i].watts - explained(i, watts_);
         const double winsorized = std::clamp(whole, -farthest, farthest) - excess;
+        const double change = follows(i) ? (*rows_)[i].watts - (*rows_)[i - 1].watts : 0;
         for (const auto& [column, share] : rows_->entries(i)) {
             if (is_inside(column)) continue;
             const double shared = share * (1 - share) * excess;
             into.winsorized[column] += share * winsorized;
+            into.changes[column] += share * change;
             into.shared_excess[column] += shared;
             into.shared_variance[column] += shared * shared * following(i).long_run();
         }

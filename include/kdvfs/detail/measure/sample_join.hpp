@@ -30,6 +30,18 @@ struct CountedJoules {
     }
 };
 
+/// A part of a run: the `index`-th of so many that are equally long.
+struct RunPart {
+    int index = 0;
+    int of = 1;
+
+    /// How many there are of a run that is longer than `part`, of about that length each.
+    [[nodiscard]] static int count(Duration length, Duration part) {
+        constexpr Duration::rep most = 16;  // ranges of a second need no columns by the hundred
+        return static_cast<int>(std::clamp<Duration::rep>((length + part / 2) / part, 2, most));
+    }
+};
+
 /// Where an iteration begins, which ends the one before; where it ends; where it turned out to be
 /// no iteration like others.
 enum class IterationMark { begins, ends, spoilt };
@@ -38,10 +50,10 @@ enum class IterationMark { begins, ends, spoilt };
 /// one walk along the time axis. What it finds goes to a `Sink`:
 /// - `passes(from, to, known)`: what follows up to the next is of this time, of which all is known
 ///   or not;
-/// - `run(kernel, applied, place, share, in_row)`: for this long a kernel ran, in the row or
-/// outside
-///   any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
-///   `idle(time, applied, in_row)`: for this long none did;
+/// - `run(kernel, applied, place, share, in_row, part)`: for this long a kernel ran, in the row
+///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
+///   in which part of the run, nothing where it is not walked in parts; `idle(time, applied,
+///   in_row)`: for this long none did;
 /// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
@@ -90,11 +102,6 @@ public:
     void advance(TimePoint until, Sink& sink);
 
     [[nodiscard]] TimePoint walked_to() const { return walked_to_; }
-    /// Samples that were not walked over are taken back.
-    void drop_samples() {
-        const auto from = static_cast<std::ptrdiff_t>(samples_.head);
-        samples_.items.erase(samples_.items.begin() + from, samples_.items.end());
-    }
     /// Intervals that can be added before the buffer has to be walked.
     [[nodiscard]] std::size_t room() const {
         return capacity_ - std::min(capacity_, intervals_.size());
@@ -108,6 +115,8 @@ public:
 
     /// From now on longer runs than this are measured directly.
     void direct_from(Duration length) { direct_from_ = length; }
+    /// From now on longer runs than this are walked in parts of about that length.
+    void parts_from(Duration length) { part_ = length; }
 
     /// Intervals and samples that came after their time was walked over, or were no numbers.
     [[nodiscard]] std::uint64_t late() const { return late_; }
@@ -157,6 +166,21 @@ private:
         std::optional<double> joules_at_start;
     };
 
+    [[nodiscard]] std::optional<RunPart> part(const Run& run, TimePoint at) const {
+        const Duration length = run.end - run.start;
+        if (length <= part_) return {};
+        const int of = RunPart::count(length, part_);
+        return RunPart{static_cast<int>(of * (at - run.start) / length), of};
+    }
+    /// Where what is handed out of a run changes next.
+    [[nodiscard]] TimePoint next_edge(const Run& run) const {
+        const auto now = part(run, walked_to_);
+        if (!now) return run.end;
+        // Up, so that the edge lies in the part that begins there.
+        const Duration length = run.end - run.start;
+        return run.start + ((now->index + 1) * length + Duration{now->of - 1}) / now->of;
+    }
+
     template <class Item, class Sink>
     void make_room(Queue<Item>& queue, Sink& sink) {
         ++overflows_;
@@ -179,6 +203,7 @@ private:
 
     std::size_t capacity_;
     Duration direct_from_;
+    Duration part_ = Duration::max();
     Queue<KernelInterval> intervals_;
     Queue<At<EnergySample>> samples_;
     Queue<At<ClockPoint>> clocks_;
@@ -205,7 +230,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
     while (walked_to_ < until) {
         TimePoint next = std::min({until, intervals_.next(), samples_.next(), clocks_.next(),
                                    metering_.next(), iterations_.next()});
-        for (const Run& run : running_) next = std::min(next, run.end);
+        for (const Run& run : running_) next = std::min(next, next_edge(run));
         if (next > walked_to_) pass(next, sink);
         end_runs(walked_to_, sink);
         while (samples_.next() <= walked_to_) meet(samples_.pop().value, sink);
@@ -247,7 +272,7 @@ void SampleJoin::pass(TimePoint to, Sink& sink) {
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
         for (const Run& run : running_) {
-            sink.run(run.kernel, applied_, run.place, share, in_row);
+            sink.run(run.kernel, applied_, run.place, share, in_row, part(run, walked_to_));
         }
     }
     walked_to_ = to;

@@ -26,12 +26,8 @@ struct SensorFinding {
     Sensor likely{};
     RowSums rows;                        ///< under the likeliest sensor
     std::vector<NormalSums> hypotheses;  ///< of the powers, as likely as each other
-    bool usual = false;                  ///< to be taken for NVIDIA's log of 20 ms (`usual_log`)
+    bool usual = false;                  ///< to be taken for NVIDIA's log of 20 ms (`LogMemories`)
     bool stale = false;                  ///< not as it was measured (`SensorCalibration`)
-    /// NVML's readings are 20 ms apart, and after a change of the load between kernels that are not
-    /// at the power limit they follow 3.25, 3.25 and 3.5 ms late and with a memory of 12.8, 13.0
-    /// and 12.7 ms on an H100 and two H200s (`attribute_mix` on bench/results).
-    static constexpr Sensor usual_log{.delay = 3.4e-3, .memory = 12.8e-3};
     /// Far above 1 where the board is not as the model has it; beds that are leave at most 2.2.
     double overcount = 1;
     static constexpr double most_overcount = 2.5;
@@ -76,9 +72,15 @@ struct SensorFinding {
     }
     /// How long the time is that a reading shows most of, s.
     [[nodiscard]] double window(double period) const {
-        return usual || likely.memory > 0 ? period : likely.window;
+        return likely.memory > 0 ? period : likely.window;
     }
 };
+
+/// Whether a log is most likely that of NVIDIA's boards, and too short to show another.
+[[nodiscard]] inline bool is_short_usual_log(const SensorSample& sample) {
+    constexpr std::size_t few = 1000;  // readings are no reason to leave the family
+    return SensorPrior::has_family(sample.period()) && sample.readings() < few;
+}
 
 /// What one posterior says, and how well it explains the readings.
 [[nodiscard]] inline SensorFinding finding_of(const SensorPosterior& posterior) {
@@ -97,29 +99,19 @@ struct SensorFinding {
 /// runs, as on these boards, the model leaves an overcount of 4 to 10 (its own boards 1 to 2), or
 /// finds the sensor to 0.4 ms and 11 % (an H200) and believes its own powers too much: near that
 /// log, or with such an overcount where that log explains nearly as much, it is that log.
-/// @param deviation of readings, W
-[[nodiscard]] inline bool is_usual_log(const SensorPosterior& posterior, const SensorFinding& found,
-                                       double deviation) {
+[[nodiscard]] inline bool is_usual_log(const SensorPosterior& posterior,
+                                       const SensorFinding& found) {
     constexpr double near_delay = 1e-3;   // s
     constexpr double near_memory = 0.25;  // of it
     // Of what readings leave, root mean square: on recordings of five boards 1.02 to 1.35.
     constexpr double nearly = 1.5;
-    constexpr double clearly = 0.6;    // of the deviation may be left
-    constexpr std::size_t few = 1000;  // rows
-    constexpr double alike = 0.1;      // of a period
-    const Sensor& log = SensorFinding::usual_log;
+    const Sensor log{.delay = 3.4e-3, .memory = 12.8e-3};
     const Sensor& likely = found.likely;
     const bool near = std::abs(likely.delay + likely.rise - log.delay) < near_delay &&
                       std::abs(likely.memory / log.memory - 1) < near_memory;
     if (near || posterior.plausible(log)) return true;
-    const double left = posterior.row_sums(log).scatter;
-    // Few rows show a mean since the last reading, or that it is another log by far.
-    const bool is_mean = std::abs(likely.window / posterior.period() - 1) < alike;
-    if (posterior.rows() < few && !is_mean) {
-        return left < clearly * clearly * deviation * deviation * found.rows.rows;
-    }
-    return (found.overcount > SensorFinding::most_overcount || posterior.rows() < few) &&
-           left < nearly * nearly * found.rows.scatter;
+    return found.overcount > SensorFinding::most_overcount &&
+           posterior.row_sums(log).scatter < nearly * nearly * found.rows.scatter;
 }
 
 /// Finds the sensor of the log of a board whose power limiter moves the powers of kernels
@@ -289,12 +281,10 @@ private:
 /// @param measured the sensor as `kdvfs measure-sensor` found it
 /// @param limit   of the board's power, W, where kernels draw about as much and a log is read; else
 /// 0
-/// @param guesses how many hypotheses
 /// @returns nothing where there are too few readings
 [[nodiscard]] inline std::optional<SensorFinding> find_sensor(
     const SensorSample& sample, std::size_t columns, bool counter = false,
-    const std::optional<MeasuredSensor>& measured = {}, double limit = 0,
-    std::size_t guesses = SensorSearch{}.guesses) {
+    const std::optional<MeasuredSensor>& measured = {}, double limit = 0) {
     double sum = 0;
     double squares = 0;
     double count = 0;
@@ -312,16 +302,14 @@ private:
                                         : SensorPrior::of_log(period);
     // A measured sensor does not make powers alike inside runs (`is_usual_log`).
     const bool has_family = !counter && SensorPrior::has_family(sample.period());
-    const double deviation = std::sqrt(std::max(squares / count - mean * mean, 0.0));
     const auto takes_usual = [&](const SensorPosterior& of, const SensorFinding& found) {
-        return has_family && is_usual_log(of, found, deviation);
+        return has_family && is_usual_log(of, found);
     };
     std::optional<SensorFinding> found;
     if (limit > 0) {
         found = LimitedFinding{sample, centred, prior, limit}.find(takes_usual);
-    } else if (SensorPosterior posterior{sample, counter, centred, prior, {.guesses = guesses}};
-               posterior.solved()) {
-        posterior.choose_way(posterior.likely());
+    } else if (SensorPosterior posterior{sample, counter, centred, prior}; posterior.solved()) {
+        posterior.choose_way();
         found = finding_of(posterior);
         found->usual = takes_usual(posterior, *found);
         found->wanders = posterior.wanders(found->likely);
@@ -330,7 +318,7 @@ private:
                           [&](const SensorGuess& each) { return prior.is_known(each); });
         found->stale = measured && 2 * static_cast<std::size_t>(known) < posterior.cloud().size();
     }
-    if (found) found->deviation = deviation;
+    if (found) found->deviation = std::sqrt(std::max(squares / count - mean * mean, 0.0));
     return found;
 }
 

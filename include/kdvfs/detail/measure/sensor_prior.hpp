@@ -66,11 +66,6 @@ struct SensorPrior {
         return prior;
     }
     [[nodiscard]] static SensorPrior of(const MeasuredSensor& sensor);
-    /// The mean age of what a reading shows, of a sensor as its family has it; else unknown, 0.
-    [[nodiscard]] Duration expected_lag() const {
-        const double lag = known.probability > 0 ? known.mean[0] + std::exp(known.mean[1]) : 0;
-        return std::chrono::duration_cast<Duration>(Seconds{lag});
-    }
 
     [[nodiscard]] std::span<const SensorShape> shapes(bool counter) const {
         static constexpr std::array all{SensorShape::memory, SensorShape::since_last,

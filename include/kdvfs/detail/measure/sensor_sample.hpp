@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/measure/power_rows.hpp>
+#include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/sensor_model.hpp>
 #include <kdvfs/units.hpp>
 
@@ -68,11 +68,10 @@ public:
     };
 
     /// @param period of the readings; how finely it must be known when what ran follows from it
-    /// @param finer  by so much
-    void begin(Duration period, double finer = 1) {
+    void begin(Duration period) {
         period_ = std::max(Seconds{period}.count(), 1e-4);
         slot_ = std::max(1.0, 64 * period_);
-        grain_ = std::clamp(period_ / 32 / finer, 2e-5, 1e-3);
+        grain_ = std::clamp(period_ / 32, 2e-5, 1e-3);
         constexpr double fine = 0.015;  // s: shorter rows say less each
         most_rows_ = period_ < fine ? 4 * many_rows : many_rows;
     }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/meter_response.hpp>
 #include <kdvfs/detail/measure/sensor_finding.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/measure/self_check.hpp>
@@ -48,7 +50,11 @@ struct MeterPeriods {
 
 struct SourceChoice {
     EnergyFrom source = EnergyFrom::nothing;
-    std::string reason;  ///< a sentence for the report
+    /// What a power sample's watts are to be multiplied by.
+    double power_scale = 1;
+    MeterResponse response{};  ///< of the power samples, where they are used
+    std::string reason;        ///< a sentence for the report
+    LogClock clock{};          ///< by which the power samples are taken
 };
 
 /// Which source tells kernels apart best. A source's rows are as long as its period, or as the
@@ -69,22 +75,28 @@ struct SourceChoice {
         return std::string{text.data()};
     };
     if (!check.passed) {
-        if (!has_power) return {EnergyFrom::nothing, "no joules: " + check.reason};
+        if (!has_power) return {EnergyFrom::nothing, 1, {}, "no joules: " + check.reason};
         return {EnergyFrom::power,
+                1,
+                {},
                 say("joules are from power samples every %.1f ms; not from the energy counter: ",
                     milliseconds(periods.power)) +
                     check.reason};
     }
-    if (!has_power) return {EnergyFrom::counter, "joules are from the energy counter alone"};
+    if (!has_power) return {EnergyFrom::counter, 1, {}, "joules are from the energy counter alone"};
     if (periods.counter > Duration::zero() &&
         Seconds{periods.counter} < clearly_finer * Seconds{row}) {
         return {EnergyFrom::counter,
+                1,
+                {},
                 say("joules are from the energy counter, which moves every %.1f ms; power samples "
                     "of %.1f ms are not clearly finer",
                     milliseconds(periods.counter), milliseconds(row))};
     }
     if (Seconds{window} < covers * Seconds{periods.power}) {
         return {EnergyFrom::counter,
+                1,
+                {},
                 say("joules are from the energy counter: power samples are means over %.1f ms of "
                     "every %.1f ms and miss the rest",
                     milliseconds(window), milliseconds(periods.power))};
@@ -92,9 +104,274 @@ struct SourceChoice {
     const bool comparable = check.drawn && check.drawn->count > 0;
     const double scale = comparable ? check.counted.count / check.drawn->count : 1;
     return {EnergyFrom::both,
+            scale,
+            {},
             say("joules are from power samples every %.1f ms, times %.3f as the energy counter has "
                 "it, which moves every %.1f ms only",
                 milliseconds(periods.power), scale, milliseconds(periods.counter))};
+}
+
+/// Watches the energy counter and the power log of a board while kernels run, for some seconds,
+/// until it can be said from which of them kernels are told apart best. Bounded. Not thread-safe.
+class SourceFinder {
+public:
+    void take(const EnergySample& sample) { counter_.push_back(sample); }
+    void take(const PowerReading& reading) {
+        power_.push_back({reading.sampled_at, reading.watts.count});
+    }
+    void take(const KernelInterval& run) {
+        if (runs_.size() < most_runs) runs_.push_back(run);
+    }
+    /// From `at` on it is known what runs, or not; in order of time. Known at the start.
+    void metering(TimePoint at, bool on) { metered_.set(at, on); }
+
+    [[nodiscard]] bool sees_power() const { return !power_.empty(); }
+    /// Whether waiting longer would tell no more, or hold back too much.
+    [[nodiscard]] bool seen_enough() const {
+        constexpr Duration long_enough = std::chrono::seconds{6};  // of metered time
+        constexpr Duration longest = std::chrono::seconds{20};
+        constexpr double many = 150;  // samples of a slow log in it
+        if (runs_.size() >= most_runs || counter_.size() + power_.size() >= most_readings) {
+            return true;
+        }
+        if (!sees_power() || runs_.empty()) return false;
+        const TimePoint from = std::max(power_.front().read_at, runs_.front().start);
+        const TimePoint to = power_.back().read_at;
+        const Duration seen = metered_.of(from, to);
+        const double samples =
+            static_cast<double>(power_.size()) * (Seconds{seen} / Seconds{to - from});
+        return seen >= longest || (seen >= long_enough && samples >= many);
+    }
+
+    /// @param counter_period between two moves of the counter; 0 where unknown
+    [[nodiscard]] SourceChoice choose(Duration counter_period) const;
+
+    // What has been seen, for whoever goes on.
+    [[nodiscard]] const std::vector<EnergySample>& counter() const { return counter_; }
+    [[nodiscard]] const std::vector<TimedReading>& power() const { return power_; }
+
+private:
+    static constexpr std::size_t most_runs = 1 << 17;  // 10 s of short kernels
+    static constexpr std::size_t most_readings = 1 << 14;
+
+    LogClock align_clock();
+    [[nodiscard]] Duration power_period() const;
+    [[nodiscard]] std::vector<KernelInterval> runs_in_order() const;
+    /// The mean of the power samples whose windows lie in [from, to], by their middles.
+    [[nodiscard]] std::optional<double> mean_power(TimePoint from, TimePoint to,
+                                                   MeterResponse response) const;
+    [[nodiscard]] SelfCheck compare(MeterResponse response) const;
+    [[nodiscard]] FoundResponse find_response(std::span<const KernelInterval> whole) const;
+    [[nodiscard]] static std::vector<KernelInterval> in_thirds(
+        std::span<const KernelInterval> whole, Duration from);
+    [[nodiscard]] bool explains(const FoundResponse& found, std::span<const KernelInterval> runs,
+                                double most_left) const;
+
+    std::vector<EnergySample> counter_;
+    std::vector<TimedReading> power_;
+    std::deque<KernelInterval> runs_;  // grows without being moved: launching threads add
+    MeteredTime metered_;
+};
+
+inline SourceChoice SourceFinder::choose(Duration counter_period) const {
+    constexpr auto fewest = 50;      // power samples
+    constexpr double clearly = 0.6;  // of their deviation may be left unexplained
+    constexpr double unclear = 0.1;
+    const auto by_counter = [&](const char* why) {
+        return SourceChoice{
+            EnergyFrom::counter, 1, {}, std::string{"joules are from the energy counter: "} + why};
+    };
+    if (std::count_if(power_.begin(), power_.end(), [&](const TimedReading& sample) {
+            return metered_.holds(sample.read_at, sample.read_at);
+        }) < fewest) {
+        return by_counter("there are too few power samples of metered time to know them by");
+    }
+    const std::vector<KernelInterval> runs = runs_in_order();
+    SourceFinder straight = *this;
+    const LogClock clock = straight.align_clock();
+    const FoundResponse found = straight.find_response(runs);
+    const SelfCheck check = straight.compare(found.response);
+    const double ratio = check.passed ? check.counted.count / check.drawn->count : 1;
+    if (ratio > SelfCheckRun::most_off || ratio * SelfCheckRun::most_off < 1) {
+        return by_counter("power samples disagree with it by a factor");
+    }
+    SourceChoice choice = choose_source(check, {counter_period, straight.power_period()});
+    if (choice.source == EnergyFrom::counter) return choice;
+    choice.response = found.response;
+    choice.clock = clock;
+    if (found.response.memory > Duration::zero()) {
+        std::array<char, 160> text;
+        std::snprintf(text.data(), text.size(),
+                      "; they follow the kernels %.1f ms late and with a memory of %.1f ms",
+                      Seconds{found.response.delay}.count() * 1e3,
+                      Seconds{found.response.memory}.count() * 1e3);
+        choice.reason += text.data();
+    }
+    if (found.response.change_error > unclear) {
+        if (choice.source == EnergyFrom::both) {
+            return by_counter(
+                "over which time each power sample is a mean is not clear from what has run so "
+                "far");
+        }
+        choice.reason +=
+            "; over which time each is a mean is not clear: their intervals may be too narrow";
+    }
+    if (choice.source == EnergyFrom::both && !straight.explains(found, runs, clearly)) {
+        return by_counter(
+            "power samples do not follow the kernels clearly enough to know over "
+            "which time each is a mean");
+    }
+    return choice;
+}
+
+/// Puts the power samples to the times when they were taken. @returns by which clock
+inline LogClock SourceFinder::align_clock() {
+    std::vector<TimePoint> stamps;
+    for (const TimedReading& sample : power_) stamps.push_back(sample.read_at);
+    const LogClock found{stamps};
+    LogClock clock = found;
+    for (const TimedReading& sample : std::exchange(power_, {})) {
+        const auto taken = clock.taken(sample.read_at);
+        if (!taken || (!power_.empty() && *taken <= power_.back().read_at)) continue;
+        power_.push_back({*taken, sample.value});
+    }
+    return found;
+}
+
+inline Duration SourceFinder::power_period() const {
+    std::vector<Duration> between;
+    for (std::size_t i = 1; i < power_.size(); ++i) {
+        between.push_back(power_[i].read_at - power_[i - 1].read_at);
+    }
+    return between.empty() ? Duration{0} : median_of(between);
+}
+
+inline std::vector<KernelInterval> SourceFinder::runs_in_order() const {
+    std::vector<KernelInterval> runs{runs_.begin(), runs_.end()};
+    std::stable_sort(runs.begin(), runs.end(),
+                     [](const auto& a, const auto& b) { return a.start < b.start; });
+    return runs;
+}
+
+inline std::optional<double> SourceFinder::mean_power(TimePoint from, TimePoint to,
+                                                      MeterResponse response) const {
+    constexpr int fewest = 3;
+    const Duration late = response.age();
+    auto sample = std::lower_bound(
+        power_.begin(), power_.end(), from + late,
+        [](const TimedReading& reading, TimePoint at) { return reading.read_at < at; });
+    double sum = 0;
+    int count = 0;
+    for (; sample != power_.end() && sample->read_at < to + late; ++sample, ++count) {
+        sum += sample->value;
+    }
+    return count < fewest ? std::nullopt : std::optional{sum / count};
+}
+
+/// The counter's power against the samples', in all and from move to move.
+inline SelfCheck SourceFinder::compare(MeterResponse response) const {
+    constexpr double far = 0.1;  // of the power: from move to move, without edges
+    SelfCheck check;
+    check.power_window = response.window;
+    double joules = 0;
+    double seconds = 0;
+    double drawn = 0;
+    std::vector<std::pair<double, double>> watts;
+    // A slow log has enough samples in several moves of the counter only.
+    const Duration longest = 4 * power_period();
+    std::size_t begin = 0;
+    for (std::size_t i = 1; i < counter_.size(); ++i) {
+        const EnergySample from = counter_[begin];
+        const EnergySample& to = counter_[i];
+        const bool whole = from.segment == to.segment && to.at > from.at;
+        const auto power = whole ? mean_power(from.at, to.at, response) : std::nullopt;
+        if (!power) {
+            if (!whole || to.at - from.at >= longest) begin = i;
+            continue;
+        }
+        begin = i;
+        const double time = Seconds{to.at - from.at}.count();
+        joules += (to.total - from.total).count;
+        drawn += time * *power;
+        seconds += time;
+        watts.emplace_back((to.total - from.total).count / time, *power);
+    }
+    if (seconds <= 0 || drawn <= 0 || joules <= 0) {
+        check.reason = "it did not move while there were power samples";
+        return check;
+    }
+    check.counted = {joules / seconds};
+    check.drawn = Watts{drawn / seconds};
+    const double ratio = joules / drawn;
+    // The median, as a deviation: a few moves have an edge of the load, which counter and log see
+    // at different times.
+    std::vector<double> differences;
+    for (const auto& [counted, power] : watts) {
+        differences.push_back(std::abs(counted - ratio * power));
+    }
+    const double apart = median_to_deviation * median_of(differences);
+    check.passed = true;
+    // Samples of a part of the time, which need not be like the rest.
+    if (apart > far * check.counted.count) check.power_window = Duration{0};
+    return check;
+}
+
+/// Thirds of runs that are longer than `from` as runs of kernels of their own.
+inline std::vector<KernelInterval> SourceFinder::in_thirds(std::span<const KernelInterval> whole,
+                                                           Duration from) {
+    std::uint32_t next = 0;
+    for (const KernelInterval& run : whole) next = std::max(next, run.kernel.value + 1);
+    std::vector<std::uint32_t> later(next);  // the number of a kernel's second third
+    std::vector<KernelInterval> runs;
+    for (const KernelInterval& run : whole) {
+        const Duration length = run.end - run.start;
+        if (length <= from) {
+            runs.push_back(run);
+            continue;
+        }
+        std::uint32_t& number = later[run.kernel.value];
+        if (number == 0) number = std::exchange(next, next + 2);
+        for (int third = 0; third < 3; ++third) {
+            KernelInterval& part = runs.emplace_back(run);
+            part.start = run.start + third * length / 3;
+            part.end = run.start + (third + 1) * length / 3;
+            if (third > 0) part.kernel.value = number + static_cast<std::uint32_t>(third - 1);
+        }
+    }
+    return runs;
+}
+
+/// A fixed mix is explained by many windows, each with other powers. A log is nearly always one of
+/// means since the sample before, or with a memory, so these are tried.
+inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval> whole) const {
+    const std::array since_last{power_period()};
+    const std::vector<KernelInterval> runs =
+        in_thirds(whole, 4 * since_last[0] / MeterResponse::shows_inside);
+    return LogMemories{power_, runs, metered_}.or_better(
+        find_meter_response(power_, runs, since_last, metered_));
+}
+
+/// Whether a power for each kernel, seen through the meter, leaves no more than this share of the
+/// samples' deviation.
+inline bool SourceFinder::explains(const FoundResponse& found, std::span<const KernelInterval> runs,
+                                   double most_left) const {
+    double sum = 0;
+    double squares = 0;
+    double count = 0;
+    for (const TimedReading& sample : power_) {
+        const TimePoint end = sample.read_at - found.response.delay;
+        const TimePoint begin = end - found.response.window;
+        if (runs.empty() || begin < runs.front().start || end > runs.back().end ||
+            !metered_.holds(begin, end)) {
+            continue;
+        }
+        sum += sample.value;
+        squares += sample.value * sample.value;
+        ++count;
+    }
+    if (count == 0) return false;
+    const double deviation = std::sqrt(std::max(0.0, squares / count - std::pow(sum / count, 2)));
+    return found.unexplained < most_left * deviation;
 }
 
 /// How much more an energy counter counts than the rows of a power log, from the time that both
@@ -118,14 +395,13 @@ public:
     }
     /// 1 where there was no time together.
     [[nodiscard]] double gain() const { return powers_ > 0 ? joules_ / powers_ : 1; }
-    /// Relative standard error. A move errs at its edges, each by what the next one gains: what
-    /// follows each other cancels for the most part.
+    /// Relative standard error. Single moves of the counter err at their edges, each by what the
+    /// next gains, so that this is too much rather than too little.
     [[nodiscard]] double deviation() const {
         if (moves_ < 2) return 0;
-        constexpr double least = 0.1;  // of what moves without neighbors would err by
-        const double squares = of_.square(gain());
-        const double sum = std::max(squares + 2 * next_.square(gain()), least * squares);
-        return std::sqrt(std::max(sum, 0.0) * moves_ / (moves_ - 1)) / joules_;
+        const double g = gain();
+        const double squares = joules_squared_ - 2 * g * products_ + g * g * powers_squared_;
+        return std::sqrt(std::max(squares, 0.0) * moves_ / (moves_ - 1)) / joules_;
     }
 
 private:
@@ -137,13 +413,10 @@ private:
             const EnergySample& to = counter_.front();
             const auto begin = logged_at(from.at);
             const auto end = logged_at(to.at);
-            const bool whole =
-                begin && end && begin->second == end->second && from.segment == to.segment;
-            if (whole) {
-                add({(to.total - from.total).count, end->first - begin->first}, follows_);
+            if (begin && end && begin->second == end->second && from.segment == to.segment) {
+                add((to.total - from.total).count, end->first - begin->first);
                 seconds_ += Seconds{to.at - from.at}.count();
             }
-            follows_ = whole;
             while (power_.size() >= 2 && power_[1].at <= to.at) power_.pop_front();
         }
         while (counter_.size() > most) counter_.pop_front();
@@ -161,27 +434,12 @@ private:
         return std::pair{before.total.count + part * (after->total - before.total).count,
                          before.segment};
     }
-    /// Sums of products of what two moves have more than the log, for any gain of it.
-    struct Products {
-        double joules = 0;
-        double both = 0;
-        double powers = 0;
-
-        void add(std::pair<double, double> a, std::pair<double, double> b) {
-            joules += a.first * b.first;
-            both += 0.5 * (a.first * b.second + a.second * b.first);
-            powers += a.second * b.second;
-        }
-        [[nodiscard]] double square(double gain) const {
-            return joules - 2 * gain * both + gain * gain * powers;
-        }
-    };
-    void add(std::pair<double, double> move, bool follows) {
-        joules_ += move.first;
-        powers_ += move.second;
-        of_.add(move, move);
-        if (follows) next_.add(move, last_);
-        last_ = move;
+    void add(double joules, double power) {
+        joules_ += joules;
+        powers_ += power;
+        joules_squared_ += joules * joules;
+        powers_squared_ += power * power;
+        products_ += joules * power;
         ++moves_;
     }
 
@@ -190,10 +448,9 @@ private:
     double joules_ = 0;
     double powers_ = 0;
     double seconds_ = 0;
-    Products of_;                       // of each move
-    Products next_;                     // of it and the one before it
-    std::pair<double, double> last_{};  // joules by counter and log
-    bool follows_ = false;
+    double joules_squared_ = 0;
+    double powers_squared_ = 0;
+    double products_ = 0;
     double moves_ = 0;
 };
 
@@ -205,8 +462,8 @@ private:
                                                 Duration counter_period) {
     constexpr double clearly = 0.6;  // of the readings' deviation may be left unexplained
     const auto by_counter = [](const char* why) {
-        return SourceChoice{EnergyFrom::counter,
-                            std::string{"joules are from the energy counter: "} + why};
+        return SourceChoice{
+            EnergyFrom::counter, 1, {}, std::string{"joules are from the energy counter: "} + why};
     };
     if (!found) {
         return by_counter("there are too few power samples of metered time to know them by");

@@ -149,7 +149,8 @@ private:
         std::map<KernelId, Tally>& tallies;
 
         void passes(TimePoint, TimePoint, bool) const {}
-        void run(KernelId kernel, ClockPoint, std::uint32_t, Seconds share, bool) const {
+        void run(KernelId kernel, ClockPoint, std::uint32_t, Seconds share, bool,
+                 std::optional<measure::RunPart>) const {
             tallies[kernel].share += share;
         }
         void idle(Seconds, ClockPoint, bool) const {}
