@@ -262,14 +262,10 @@ public:
         const std::lock_guard lock{mutex_};
         end_iteration();
         std::vector<detail::RankBlock> blocks;
-        for (MeasuredBlock& found : recorder_.take_measured()) {
-            const bool at_baseline = is_baseline(found.block);
-            ingest(paired_.add(std::move(found), at_baseline), &blocks);
-        }
-        for (const SweepBlock& block : recorder_.take_dropped()) {
-            if (is_baseline(block)) ingest(paired_.take_rest(), &blocks);
+        // Not paired: ranks would wait for the stretch behind a block, up to 20 s a round.
+        ingest(recorder_.take_measured(), &blocks);
+        for (const SweepBlock& block : recorder_.take_dropped())
             blocks.push_back({block.stage, block.clock, block.iterations});
-        }
         return blocks;
     }
     /// On rank 0: what a rank has measured. Blocks at the baseline are its own.
