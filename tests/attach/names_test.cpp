@@ -99,6 +99,15 @@ struct Program {
     }
 };
 
+/// Kernels in no order.
+void launch_at_random(Program& program, int count) {
+    std::uint32_t random = 1;
+    for (int i = 0; i < count; ++i) {
+        random = random * 1664525U + 1013904223U;
+        program.launches(random >> 24U);
+    }
+}
+
 /// Layers forward, layers backward, an optimizer of two launches: no kernel runs once.
 void step(Program& program, std::size_t layers, std::size_t& begun) {
     const auto put = [&](std::uint32_t kernel) { begun += program.launches(kernel) ? 1U : 0U; };
@@ -144,11 +153,7 @@ TEST(IterationsOfLaunches, AreNotThoseOfAnInnerLoop) {
 /// JAX: hundreds of kernels are tried, then each step is one graph, of 30 ms.
 TEST(IterationsOfLaunches, AreFoundBehindALongBeginningOfOtherLaunches) {
     Program program;
-    std::uint32_t random = 1;
-    for (int i = 0; i < 11'000; ++i) {
-        random = random * 1664525U + 1013904223U;
-        program.launches(random >> 24U);
-    }
+    launch_at_random(program, 11'000);
     for (int i = 0; i < 400; ++i) {
         program.now += std::chrono::milliseconds{30};
         program.launches(1000);
@@ -161,11 +166,7 @@ TEST(IterationsOfLaunches, AreFoundBehindALongBeginningOfOtherLaunches) {
 
 TEST(IterationsOfLaunches, AreNotFoundWhereThereAreNone) {
     Program program;
-    std::uint32_t random = 1;
-    for (int i = 0; i < 100'000; ++i) {
-        random = random * 1664525U + 1013904223U;
-        program.launches(random >> 24U);
-    }
+    launch_at_random(program, 100'000);
     EXPECT_EQ(program.iterations.period(), 0U);
 }
 

@@ -223,7 +223,7 @@ private:
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};
     std::function<void(bool)> needs_times_;
     mutable std::mutex beginning_;
-    bool meters_ = true;                 // as the session was told last
+    bool meters_ = true;                 // as the session has it
     bool metered_before_ = true;         // the iteration before
     std::optional<MeterShare> share_{};  // where nobody has said how many are metered
     std::optional<kdvfs::StandingRequest> stays_up_;

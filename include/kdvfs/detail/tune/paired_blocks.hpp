@@ -46,8 +46,8 @@ public:
     }
 
 private:
-    using Level =
-        std::array<double, 2>;  // the logs of seconds and joules of an iteration's kernels
+    /// The logarithms of the seconds and joules of an iteration's kernels.
+    using Level = std::array<double, 2>;
 
     static Level level_of(const MeasuredBlock& stretch) {
         Cost all;

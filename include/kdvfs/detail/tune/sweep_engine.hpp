@@ -371,7 +371,8 @@ private:
             if (reported != nullptr) reported->push_back(std::move(row));
         }
     }
-    /// Adds what a block tells of kernels to the profile.
+    /// Adds a block's kernels to the profile.
+    /// @returns their rows
     std::vector<ProfileRow> take_rows(MeasuredBlock& found) {
         compare_sizes(found);
         std::vector<ProfileRow> rows = rows_of(found);
