@@ -76,6 +76,42 @@ TEST_F(Records, OfOtherStreamsAreNotWaitedFor) {
     ASSERT_EQ(drained().size(), 1U);
 }
 
+TEST_F(Records, AreFoundHoweverManyCallsTheDriverNumbersMeanwhile) {
+    constexpr std::uint32_t calls = 1U << 17U;
+    for (std::uint32_t launch = 0; launch < 4; ++launch) {
+        put(7 + launch * calls, 1, false);
+        put(7 + launch * calls, 1, true);
+        streams_.arrived(7 + launch * calls, at(launch * 200ns + 100ns), at(launch * 200ns + 200ns));
+    }
+    const auto times = drained();
+    ASSERT_EQ(times.size(), 8U);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+        EXPECT_EQ(times[i].time, at((i + 1) * 100ns));
+    }
+}
+
+TEST_F(Records, OfOneStreamMayBeEarlierThanThoseOfAnother) {
+    for (const std::uint32_t track : {0U, 1U}) {
+        put(1 + track, 5, false, track);
+        put(1 + track, 5, true, track);
+        streams_.arrived(1 + track, at(11s + 100ns), at(11s + 200ns));
+    }
+    put(3, 5, false, 0);
+    put(4, 5, false, 1);
+    streams_.arrived(4, at(12s), at(12s + 100ns));
+    EXPECT_EQ(drained().size(), 5U);
+    EXPECT_EQ(streams_.earliest_to_come(), at(11s + 200ns));
+    streams_.arrived(3, at(11s + 300ns), at(11s + 400ns));
+    EXPECT_EQ(drained().size(), 1U);
+    EXPECT_EQ(streams_.earliest_to_come(), kdvfs::TimePoint::max());
+    // One that is far behind is not waited for.
+    put(5, 5, true, 0);
+    put(6, 5, true, 1);
+    streams_.arrived(6, at(40s), at(40s + 100ns));
+    EXPECT_EQ(drained().size(), 1U);
+    EXPECT_EQ(streams_.earliest_to_come(), at(30s + 100ns));
+}
+
 TEST_F(Records, AreCountedWhereTheyNeverCome) {
     put(1, 5, false);
     put(1, 5, true);

@@ -5,6 +5,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/attach/cuda_driver.hpp>
+#include <tools/attach/launch_times.hpp>
 
 #include <sys/mman.h>
 
@@ -56,7 +57,7 @@ class RecordStreams {
 public:
     /// @param object names the device in errors
     RecordStreams(std::string object, const CudaDriver& driver)
-        : object_{std::move(object)}, driver_{driver}, slots_(remembered) {}
+        : object_{std::move(object)}, driver_{driver} {}
 
     RecordStreams(const RecordStreams&) = delete;
     RecordStreams& operator=(const RecordStreams&) = delete;
@@ -122,6 +123,19 @@ public:
             }
         }
         return count;
+    }
+
+    /// Timestamps that are still to come are no earlier. A stream's times only rise; one whose
+    /// records are ten seconds behind the newest is not waited for.
+    [[nodiscard]] kdvfs::TimePoint earliest_to_come() noexcept {
+        constexpr kdvfs::Duration patience = std::chrono::seconds{10};
+        const std::lock_guard lock{mutex_};
+        take_put();
+        kdvfs::TimePoint earliest = kdvfs::TimePoint::max();
+        for (const Track& track : tracks_) {
+            if (!track.pending.empty()) earliest = std::min(earliest, track.last);
+        }
+        return std::max(earliest, newest_ - patience);
     }
 
     [[nodiscard]] std::uint64_t lost_timestamps() noexcept {
@@ -247,7 +261,7 @@ public:
     void failed(std::uint32_t correlation) {
         const std::lock_guard lock{mutex_};
         const kdvfs::TimePoint at = newest_ == kdvfs::TimePoint{} ? host_now() : newest_;
-        slots_[correlation % remembered] = {correlation, at, at, no_kind};
+        times_.put(correlation, {at, at});
         if (const auto many = many_.find(correlation); many != many_.end()) {
             many->second.expected = 0;
         }
@@ -281,13 +295,6 @@ private:
         kdvfs::TimePoint last{};
         kdvfs::TimePoint waiting_since{};
     };
-    struct Slot {
-        std::uint32_t correlation = 0;
-        kdvfs::TimePoint start{};
-        kdvfs::TimePoint end{};
-        std::uint32_t kind = no_kind;         ///< that the launch's own scope is to have
-        std::uint32_t kind_before = no_kind;  ///< that it had
-    };
     /// A launch of many kernels.
     struct Many {
         struct Kernel {
@@ -301,7 +308,7 @@ private:
         std::optional<std::size_t> expected{};
         kdvfs::TimePoint last_came{};
     };
-    static constexpr std::uint32_t no_kind = ~std::uint32_t{0};
+    static constexpr std::uint32_t no_kind = LaunchTimes::no_kind;
     /// Host memory that cells lie in, and its address on the device where that is known.
     struct Block {
         kdvfs::RequestCell* cells = nullptr;
@@ -408,25 +415,23 @@ private:
             many->second.kernels.push_back({*kind, ran.start, ran.end});
             many->second.last_came = host_now();
         }
-        Slot& slot = slots_[ran.correlation % remembered];
-        kdvfs::TimePoint start = ran.start;
-        kdvfs::TimePoint end = ran.end;
-        if (slot.correlation == ran.correlation &&
-            !place_of(ran.correlation)) {  // one launch in several parts
-            start = std::min(start, slot.start);
-            end = std::max(end, slot.end);
+        LaunchTimes::Launch launch{ran.start, ran.end, kind.value_or(no_kind)};
+        const LaunchTimes::Launch* const before = times_.find(ran.correlation);
+        if (before != nullptr && !place_of(ran.correlation)) {  // one launch in several parts
+            launch.start = std::min(launch.start, before->start);
+            launch.end = std::max(launch.end, before->end);
         }
-        slot = {ran.correlation, start, end, kind.value_or(no_kind)};
+        times_.put(ran.correlation, launch);
     }
 
     /// When the stream passed the marker; nothing where that is not known yet.
     [[nodiscard]] std::optional<kdvfs::TimePoint> time_of(const Pending& marker) const {
         if (marker.correlation == 0) return marker.put;
-        const Slot& slot = slots_[marker.correlation % remembered];
-        if (slot.correlation != marker.correlation) return std::nullopt;
+        const LaunchTimes::Launch* const launch = times_.find(marker.correlation);
+        if (launch == nullptr) return std::nullopt;
         const auto many = many_.find(marker.correlation);
         if (many != many_.end() && !is_complete(many->second)) return std::nullopt;
-        return marker.tag.leaving ? slot.end : slot.start;
+        return marker.tag.leaving ? launch->end : launch->start;
     }
 
     /// Whether all kernels of a launch have come. Not all of a graph's nodes run, or leave records:
@@ -479,18 +484,19 @@ private:
     [[nodiscard]] std::uint32_t kind_of(const Pending& marker) {
         const std::uint32_t kind = marker.tag.scope_kind;
         if (marker.correlation == 0) return kind;
-        Slot& slot = slots_[marker.correlation % remembered];
-        if (kind == unnamed_ && slot.kind != no_kind) return slot.kind;
+        LaunchTimes::Launch* const launch = times_.find(marker.correlation);
+        if (launch == nullptr) return kind;
+        if (kind == unnamed_ && launch->kind != no_kind) return launch->kind;
         if (!split_) return kind;
-        if (slot.kind == no_kind || slot.kind_before != kind) {
+        if (launch->kind == no_kind || launch->kind_before != kind) {
             if (marker.tag.leaving) return kind;  // of a range, which began with another launch
             const std::uint32_t split =
-                split_(kind, slot.end - slot.start, place_of(marker.correlation));
+                split_(kind, launch->end - launch->start, place_of(marker.correlation));
             if (split == kind) return kind;
-            slot.kind_before = kind;
-            slot.kind = split;
+            launch->kind_before = kind;
+            launch->kind = split;
         }
-        return slot.kind;
+        return launch->kind;
     }
 
     [[nodiscard]] bool awaits_records() {
@@ -540,7 +546,7 @@ private:
     std::map<std::uint32_t, Many> many_;  // by correlation
     std::function<void()> want_records_;
     std::vector<Track> tracks_;  // by number
-    std::vector<Slot> slots_;    // by correlation, the newest ones
+    LaunchTimes times_{remembered};
     /// Launches that may be repeated and their places, by correlation.
     std::vector<std::pair<std::uint32_t, std::uint32_t>> repeats_;
     kdvfs::TimePoint newest_{};

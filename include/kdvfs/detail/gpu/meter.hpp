@@ -33,7 +33,7 @@
 namespace kdvfs::inline v0_3::detail {
 
 /// A runtime whose timestamps are taken by the library's own thread alone, never by one that
-/// launches.
+/// launches. They come late, each stream's by itself: `earliest_to_come` says how late.
 template <class Runtime>
 concept CollectedBeside = CollectsTimestamps<Runtime> && Runtime::collected_beside;
 
@@ -467,6 +467,7 @@ private:
             arrived_ += count;
             taken += count;
         }
+        if constexpr (CollectedBeside<Runtime>) earliest_to_come_ = runtime.earliest_to_come();
         taken_in_.store(drained_ + lost_, std::memory_order_relaxed);
         return before;
     }
@@ -611,8 +612,10 @@ private:
     /// Joins intervals and samples as far as nothing earlier can come any more.
     void join_until(TimePoint now) { advance(close_window() ? now : last_timestamp_); }
 
-    /// Joins up to `until`, or to the oldest open scope or the last sample where that is earlier.
+    /// Joins up to `until`, or to the oldest open scope, the last sample or what a stream waits for
+    /// where that is earlier.
     void advance(TimePoint until) {
+        until = std::min(until, earliest_to_come_);
         if (const auto open = builder_.oldest_open()) until = std::min(until, *open);
         if (last_sample_) until = std::min(until, last_sample_->at);
         accumulator_.advance(until);
@@ -645,6 +648,7 @@ private:
     std::unique_ptr<measure::MeterRecord> record_;
     Duration counter_period_;
     TimePoint last_timestamp_{};
+    TimePoint earliest_to_come_ = TimePoint::max();  ///< that was asked for last
     std::uint64_t drained_ = 0;  ///< timestamps of scopes outside of graphs
     std::uint64_t arrived_ = 0;  ///< all timestamps
     std::atomic<bool> solves_beside_{false};
