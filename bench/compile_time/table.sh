@@ -16,8 +16,8 @@ failed=0
 awk '/^```cpp$/ && !done { inside = 1; next } /^```$/ { if (inside) done = 1; inside = 0 } inside' \
     docs/first_program.md >"$work/readme.cpp"
 cp examples/self_tuning/self_tuning.cpp "$work/self_tuning.cpp"
-for header in kdvfs rocm nvidia simulated tune/session; do
-    printf '#include <kdvfs/%s.hpp>\n' "$header" >"$work/$(basename "$header").cpp"
+for header in kdvfs rocm nvidia tune/session train/session serve/step_scope; do
+    printf '#include <kdvfs/%s.hpp>\n' "$header" >"$work/$(echo "$header" | tr / _).cpp"
 done
 
 # measure NAME FORM: sets cpu (s), memory (MB) and text (kB) of compiling $work/NAME.cpp.
@@ -52,7 +52,9 @@ echo "|---|---|---|---|"
 row kdvfs 1 "compiled, #include <kdvfs/kdvfs.hpp>" 1.2 350 1
 row rocm 1 "compiled, #include <kdvfs/rocm.hpp>" 1.6 350 1
 row nvidia 1 "compiled, #include <kdvfs/nvidia.hpp>" 1.6 350 1
-row session 1 "compiled, #include <kdvfs/tune/session.hpp>" 2 350 1
+row tune_session 1 "compiled, #include <kdvfs/tune/session.hpp>" 2 350 1
+row train_session 1 "compiled, #include <kdvfs/train/session.hpp>" 4 400 1
+row serve_step_scope 1 "compiled, #include <kdvfs/serve/step_scope.hpp>" 3 400 1
 row readme 1 "compiled, the README's program" 3.5 350 40
 row self_tuning 1 "compiled, self_tuning" 4 370 60
 if [ -z "$check" ]; then

@@ -2,6 +2,9 @@
 //
 // Sessions of pipelines whose ranks are threads, each with a simulated GPU.
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/train/stage_plan.hpp>
+#include <kdvfs/train/kernel_frontier.hpp>
+#include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/schedules.hpp>
 #include <kdvfs/train/session.hpp>
 

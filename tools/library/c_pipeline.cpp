@@ -25,19 +25,7 @@ namespace {
 using namespace kdvfs::c_interface;
 namespace train = kdvfs::train;
 
-/// Ranks of any kind, so that there is one type of session.
-class AnyRanks {
-public:
-    virtual ~AnyRanks() = default;
-    [[nodiscard]] virtual std::uint32_t rank() const = 0;
-    [[nodiscard]] virtual std::uint32_t size() const = 0;
-    virtual std::vector<std::string> gather(std::string text, kdvfs::Duration deadline) = 0;
-    virtual std::string broadcast(std::string text, kdvfs::Duration deadline) = 0;
-    virtual void begin_max(std::span<const double> numbers) = 0;
-    virtual std::vector<double> end_max(kdvfs::Duration deadline) = 0;
-};
-
-class RanksInFolder final : public AnyRanks {
+class RanksInFolder final : public train::AnyCommunicator {
 public:
     explicit RanksInFolder(const kdvfs_pipeline_options& options)
         : ranks_{options.folder, &given(options.job, "the job's name"), options.rank,
@@ -60,7 +48,7 @@ private:
 };
 
 /// Over functions of the caller, or a single rank without any.
-class RanksOfCaller final : public AnyRanks {
+class RanksOfCaller final : public train::AnyCommunicator {
 public:
     RanksOfCaller() { calls_.count = 1; }
     explicit RanksOfCaller(const kdvfs_ranks& calls) : calls_{calls} {
@@ -149,7 +137,7 @@ private:
     std::optional<kdvfs::Error> broken_;
 };
 
-std::unique_ptr<AnyRanks> ranks_of(const kdvfs_pipeline_options& options) {
+std::unique_ptr<train::AnyCommunicator> ranks_of(const kdvfs_pipeline_options& options) {
     if (options.ranks != nullptr) return std::make_unique<RanksOfCaller>(*options.ranks);
     if (options.folder != nullptr) return std::make_unique<RanksInFolder>(options);
     return std::make_unique<RanksOfCaller>();
@@ -224,8 +212,8 @@ struct kdvfs_pipeline {
           session{*its.bound, *ranks, shape_of(options), session_options_of(options)} {}
 
     kdvfs_gpu& gpu;
-    std::unique_ptr<AnyRanks> ranks;
-    train::Session<Policies, AnyRanks> session;
+    std::unique_ptr<train::AnyCommunicator> ranks;
+    train::Session<Policies, train::AnyCommunicator> session;
     std::atomic<std::uint64_t> users{0};  // operations that have not ended
 };
 

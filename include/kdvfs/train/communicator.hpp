@@ -43,6 +43,41 @@ concept Communicator = requires(C& ranks, const C& known, std::string text,
     { ranks.end_max(deadline) } -> std::same_as<std::vector<double>>;
 };
 
+/// A `Communicator` whose type is not known where it is used. See there for the functions.
+class AnyCommunicator {
+public:
+    virtual ~AnyCommunicator() = default;
+    [[nodiscard]] virtual std::uint32_t rank() const = 0;
+    [[nodiscard]] virtual std::uint32_t size() const = 0;
+    virtual std::vector<std::string> gather(std::string text, Duration deadline) = 0;
+    virtual std::string broadcast(std::string text, Duration deadline) = 0;
+    virtual void begin_max(std::span<const double> numbers) = 0;
+    virtual std::vector<double> end_max(Duration deadline) = 0;
+};
+static_assert(Communicator<AnyCommunicator>);
+
+/// A communicator as `AnyCommunicator`.
+template <Communicator C>
+class CommunicatorOf final : public AnyCommunicator {
+public:
+    /// @param ranks must outlive this
+    explicit CommunicatorOf(C& ranks) : ranks_{&ranks} {}
+
+    [[nodiscard]] std::uint32_t rank() const override { return ranks_->rank(); }
+    [[nodiscard]] std::uint32_t size() const override { return ranks_->size(); }
+    std::vector<std::string> gather(std::string text, Duration deadline) override {
+        return ranks_->gather(std::move(text), deadline);
+    }
+    std::string broadcast(std::string text, Duration deadline) override {
+        return ranks_->broadcast(std::move(text), deadline);
+    }
+    void begin_max(std::span<const double> numbers) override { ranks_->begin_max(numbers); }
+    std::vector<double> end_max(Duration deadline) override { return ranks_->end_max(deadline); }
+
+private:
+    C* ranks_;
+};
+
 namespace detail {
 
 /// "rank 3" or "ranks 3, 5".

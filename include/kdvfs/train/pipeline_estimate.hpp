@@ -2,16 +2,11 @@
 #pragma once
 
 #include <kdvfs/detail/form.hpp>
-#include <kdvfs/detail/train/curve_noise.hpp>
-#include <kdvfs/detail/train/shrunk_curves.hpp>
+#include <kdvfs/train/pipeline.hpp>
 #include <kdvfs/train/plan.hpp>
+#include <kdvfs/units.hpp>
 
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <vector>
+#include <memory>
 
 namespace kdvfs::inline v0_3::train {
 
@@ -58,15 +53,15 @@ public:
                               const PlanConfidence& confidence = {});
 
     /// Standard deviations of what was measured, relative to it.
-    [[nodiscard]] double time_noise() const { return time_noise_; }
-    [[nodiscard]] double energy_noise() const { return energy_noise_; }
+    [[nodiscard]] double time_noise() const;
+    [[nodiscard]] double energy_noise() const;
     /// Whether the curves are other than those measured.
     [[nodiscard]] bool is_noisy() const;
     /// The curves as they are expected to be.
-    [[nodiscard]] const Pipeline& expected() const { return expected_; }
+    [[nodiscard]] const Pipeline& expected() const;
     /// The curves to plan with: their shortest iteration is that of `expected`, but clocks below
     /// the fastest take longer.
-    [[nodiscard]] const Pipeline& cautious() const { return cautious_; }
+    [[nodiscard]] const Pipeline& cautious() const;
 
     /// @param plan of `cautious()`, as it is where clocks come at once
     /// @throws Error (invalid_input) for a plan with clocks that were not measured
@@ -76,94 +71,8 @@ public:
     [[nodiscard]] double expected_duration(const PlannedClocks& clocks) const;
 
 private:
-    /// An operation at two points of its curve: at the first for a share of its work.
-    struct Mix {
-        std::uint32_t curve = 0;
-        std::uint32_t first = 0;
-        std::uint32_t second = 0;
-        double share = 1;
-    };
-    /// Times of all points of all curves, among those that the measurements allow: nanoseconds.
-    using Draw = std::vector<std::vector<double>>;
-
-    static constexpr double least_time_noise = 2e-4;
-    static constexpr double least_energy_noise = 1e-3;
-    static constexpr std::size_t draws = 200;
-
-    template <class Quantity>
-    [[nodiscard]] double noise_of(const Quantity& quantity) const {
-        std::vector<detail::LogCurve> logs;
-        for (const Curve& curve : measured_.curves) {
-            std::map<double, double> by_clock;
-            for (const CurvePoint& point : curve.points())
-                if (point.clock.core != auto_clock)
-                    by_clock[std::log(static_cast<double>(point.clock.core.count))] =
-                        std::log(quantity(point));
-            auto& log = logs.emplace_back();
-            for (const auto& [clock, value] : by_clock) {
-                log.clock.push_back(clock);
-                log.value.push_back(value);
-            }
-        }
-        return detail::noise_of_curves(logs);
-    }
-
-    /// Points of a curve are sorted by their time.
-    static std::uint32_t point_of(const Pipeline& of, std::uint32_t curve, ClockPoint clock);
-
-    void draw();
-
-    [[nodiscard]] static std::vector<Mix> mixes_of(const PipelinePlan& plan, const Pipeline& of);
-
-    /// All operations at the points that are expected to be the fastest.
-    [[nodiscard]] std::vector<Mix> fastest() const;
-
-    template <class Time>
-    [[nodiscard]] double path(const std::vector<Mix>& mixes, const Time& time) const {
-        std::vector<std::int64_t> ends;
-        network_.earliest(
-            [&](std::uint32_t i) {
-                const Mix& mix = mixes[i];
-                return std::llround(mix.share * time(mix.curve, mix.first) +
-                                    (1 - mix.share) * time(mix.curve, mix.second));
-            },
-            ends);
-        return static_cast<double>(ends.back());
-    }
-    [[nodiscard]] Seconds length_of(const std::vector<Mix>& mixes, const Pipeline& of) const;
-    [[nodiscard]] Joules total_of(const std::vector<Mix>& mixes, Seconds length,
-                                  const Pipeline& of) const;
-
-    [[nodiscard]] double share_kept(const std::vector<Mix>& mixes) const;
-
-    /// The exact frontier's durations at the shortest allowed length, as points of `expected_`.
-    [[nodiscard]] PipelinePlan frontier_plan(const Pipeline& pipeline) const;
-
-    /// The least caution, in quarters of a standard deviation up to three of them, with which the
-    /// frontier keeps its time.
-    void choose_caution();
-
-    /// What plans of shrunk curves still promise too much, found where the truth is known: the
-    /// expected curves are measured again with the noise that was found, and planned (the
-    /// bootstrap's estimate of optimism: Efron, Journal of the American Statistical Association 78,
-    /// 1983).
-    void rehearse();
-
-    /// What a plan saves if curves are as `world` has them.
-    [[nodiscard]] double saved(const PipelinePlan& plan, const Pipeline& world) const;
-
-    Pipeline measured_;
-    Pipeline expected_;
-    Pipeline cautious_;
-    detail::Network network_;
-    double slowdown_;
-    PlanConfidence confidence_;
-    double time_noise_ = 0;
-    double energy_noise_ = 0;
-    std::optional<detail::ShrunkCurves> shrunk_;
-    double caution_ = 0;   ///< standard deviations
-    double optimism_ = 0;  ///< of promised savings, as a share of the energy at the top
-    std::vector<Draw> draws_;
+    class Work;
+    std::shared_ptr<const Work> work_;
 };
 
 }  // namespace kdvfs::inline v0_3::train

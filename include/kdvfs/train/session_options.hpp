@@ -3,8 +3,10 @@
 
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/train/plan_watch.hpp>
-#include <kdvfs/detail/train/stage_plan.hpp>
+#include <kdvfs/detail/train/stage_requests.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
+#include <kdvfs/train/pipeline_estimate.hpp>
+#include <kdvfs/train/plan.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/units.hpp>
@@ -12,10 +14,39 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 namespace kdvfs::inline v0_3::train {
+
+class KernelFrontier;
+
+/// What one stage does in a plan.
+struct StagePlan : StageRequests {
+    Seconds time{};  ///< the iteration's length
+    Joules total{};  ///< of all stages, as the plan promises
+    Seconds span{};  ///< of this stage, from its first operation's start to its last one's end
+    std::vector<Seconds> durations{};  ///< of these, where the stage is not slower than measured
+    /// What is expected of iterations, where the plan's curves are noisy (`PipelineEstimate`).
+    std::optional<PlanPromise> promise{};
+};
+
+/// What a session's plans are made for.
+struct PlanOptions {
+    /// How much longer an iteration may take than the shortest possible: 0.05 is 5 %.
+    double slowdown = 0;
+    Clocks clocks = Clocks::one;
+    /// How late clocks come on these GPUs: see `make_plan`. Where it is not given, a session takes
+    /// the longest switch that `kdvfs measure-latency` has kept for rank 0's GPU, if it has one.
+    std::optional<tune::SwitchDelay> switching{};
+    /// How sure plans of curves that a session measured, or read from a file, are of their time.
+    PlanConfidence confidence{};
+    /// By curve of the pipeline, whose curves are theirs: plans then have clocks by kernel
+    /// (`make_kernel_plan`), for programs that say `reached` between kernels. They outlive the
+    /// session, which answers no stragglers with them.
+    std::span<const KernelFrontier* const> kernels{};
+};
 
 /// What a `Session` is told.
 struct SessionOptions {

@@ -4,7 +4,9 @@
 #include <kdvfs/train/pipeline_estimate.hpp>
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/train/curve_noise.hpp>
 #include <kdvfs/detail/train/network.hpp>
+#include <kdvfs/detail/train/shrunk_curves.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
 #include <kdvfs/train/pipeline.hpp>
@@ -16,6 +18,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -25,8 +30,114 @@ namespace kdvfs::inline v0_3::train {
 
 #if KDVFS_DEFINES_ENGINE
 
-KDVFS_INLINE PipelineEstimate::PipelineEstimate(Pipeline measured, double slowdown,
-                                                const PlanConfidence& confidence)
+/// The curves of an estimate, and how they were found.
+class PipelineEstimate::Work {
+public:
+    Work(Pipeline measured, double slowdown, const PlanConfidence& confidence);
+
+    [[nodiscard]] double time_noise() const { return time_noise_; }
+    [[nodiscard]] double energy_noise() const { return energy_noise_; }
+    [[nodiscard]] bool is_noisy() const {
+        return time_noise_ > least_time_noise || energy_noise_ > least_energy_noise;
+    }
+    [[nodiscard]] const Pipeline& expected() const { return expected_; }
+    [[nodiscard]] const Pipeline& cautious() const { return cautious_; }
+    [[nodiscard]] PlanPromise promise(const PipelinePlan& plan) const;
+    [[nodiscard]] double expected_duration(const PlannedClocks& clocks) const;
+
+private:
+    /// An operation at two points of its curve: at the first for a share of its work.
+    struct Mix {
+        std::uint32_t curve = 0;
+        std::uint32_t first = 0;
+        std::uint32_t second = 0;
+        double share = 1;
+    };
+    /// Times of all points of all curves, among those that the measurements allow: nanoseconds.
+    using Draw = std::vector<std::vector<double>>;
+
+    static constexpr double least_time_noise = 2e-4;
+    static constexpr double least_energy_noise = 1e-3;
+    static constexpr std::size_t draws = 200;
+
+    template <class Quantity>
+    [[nodiscard]] double noise_of(const Quantity& quantity) const {
+        std::vector<detail::LogCurve> logs;
+        for (const Curve& curve : measured_.curves) {
+            std::map<double, double> by_clock;
+            for (const CurvePoint& point : curve.points())
+                if (point.clock.core != auto_clock)
+                    by_clock[std::log(static_cast<double>(point.clock.core.count))] =
+                        std::log(quantity(point));
+            auto& log = logs.emplace_back();
+            for (const auto& [clock, value] : by_clock) {
+                log.clock.push_back(clock);
+                log.value.push_back(value);
+            }
+        }
+        return detail::noise_of_curves(logs);
+    }
+
+    /// Points of a curve are sorted by their time.
+    static std::uint32_t point_of(const Pipeline& of, std::uint32_t curve, ClockPoint clock);
+
+    void draw();
+
+    [[nodiscard]] static std::vector<Mix> mixes_of(const PipelinePlan& plan, const Pipeline& of);
+
+    /// All operations at the points that are expected to be the fastest.
+    [[nodiscard]] std::vector<Mix> fastest() const;
+
+    template <class Time>
+    [[nodiscard]] double path(const std::vector<Mix>& mixes, const Time& time) const {
+        std::vector<std::int64_t> ends;
+        network_.earliest(
+            [&](std::uint32_t i) {
+                const Mix& mix = mixes[i];
+                return std::llround(mix.share * time(mix.curve, mix.first) +
+                                    (1 - mix.share) * time(mix.curve, mix.second));
+            },
+            ends);
+        return static_cast<double>(ends.back());
+    }
+    [[nodiscard]] Seconds length_of(const std::vector<Mix>& mixes, const Pipeline& of) const;
+    [[nodiscard]] Joules total_of(const std::vector<Mix>& mixes, Seconds length,
+                                  const Pipeline& of) const;
+
+    [[nodiscard]] double share_kept(const std::vector<Mix>& mixes) const;
+
+    /// The exact frontier's durations at the shortest allowed length, as points of `expected_`.
+    [[nodiscard]] PipelinePlan frontier_plan(const Pipeline& pipeline) const;
+
+    /// The least caution, in quarters of a standard deviation up to three of them, with which the
+    /// frontier keeps its time.
+    void choose_caution();
+
+    /// What plans of shrunk curves still promise too much, found where the truth is known: the
+    /// expected curves are measured again with the noise that was found, and planned (the
+    /// bootstrap's estimate of optimism: Efron, Journal of the American Statistical Association 78,
+    /// 1983).
+    void rehearse();
+
+    /// What a plan saves if curves are as `world` has them.
+    [[nodiscard]] double saved(const PipelinePlan& plan, const Pipeline& world) const;
+
+    Pipeline measured_;
+    Pipeline expected_;
+    Pipeline cautious_;
+    detail::Network network_;
+    double slowdown_;
+    PlanConfidence confidence_;
+    double time_noise_ = 0;
+    double energy_noise_ = 0;
+    std::optional<detail::ShrunkCurves> shrunk_;
+    double caution_ = 0;   ///< standard deviations
+    double optimism_ = 0;  ///< of promised savings, as a share of the energy at the top
+    std::vector<Draw> draws_;
+};
+
+inline PipelineEstimate::Work::Work(Pipeline measured, double slowdown,
+                                    const PlanConfidence& confidence)
     : measured_{std::move(measured)},
       expected_{measured_},
       cautious_{measured_},
@@ -48,11 +159,7 @@ KDVFS_INLINE PipelineEstimate::PipelineEstimate(Pipeline measured, double slowdo
     rehearse();
 }
 
-KDVFS_INLINE bool PipelineEstimate::is_noisy() const {
-    return time_noise_ > least_time_noise || energy_noise_ > least_energy_noise;
-}
-
-KDVFS_INLINE PlanPromise PipelineEstimate::promise(const PipelinePlan& plan) const {
+inline PlanPromise PipelineEstimate::Work::promise(const PipelinePlan& plan) const {
     const std::vector<Mix> mixes = mixes_of(plan, expected_);
     PlanPromise promise;
     promise.time = length_of(mixes, expected_);
@@ -64,7 +171,7 @@ KDVFS_INLINE PlanPromise PipelineEstimate::promise(const PipelinePlan& plan) con
     return promise;
 }
 
-KDVFS_INLINE double PipelineEstimate::expected_duration(const PlannedClocks& clocks) const {
+inline double PipelineEstimate::Work::expected_duration(const PlannedClocks& clocks) const {
     const std::uint32_t curve = clocks.operation.curve;
     const auto time = [&](const Pipeline& of) {
         const auto at = [&](ClockPoint clock) {
@@ -75,7 +182,7 @@ KDVFS_INLINE double PipelineEstimate::expected_duration(const PlannedClocks& clo
     return time(expected_) / time(cautious_);
 }
 
-KDVFS_INLINE std::uint32_t PipelineEstimate::point_of(const Pipeline& of, std::uint32_t curve,
+inline std::uint32_t PipelineEstimate::Work::point_of(const Pipeline& of, std::uint32_t curve,
                                                       ClockPoint clock) {
     if (of.curves[curve].is_constant()) return 0;
     const auto points = of.curves[curve].points();
@@ -87,7 +194,7 @@ KDVFS_INLINE std::uint32_t PipelineEstimate::point_of(const Pipeline& of, std::u
     return static_cast<std::uint32_t>(at - points.begin());
 }
 
-KDVFS_INLINE void PipelineEstimate::draw() {
+inline void PipelineEstimate::Work::draw() {
     std::mt19937_64 random{1};
     std::normal_distribution<double> normal;
     draws_.resize(draws);
@@ -106,8 +213,8 @@ KDVFS_INLINE void PipelineEstimate::draw() {
     }
 }
 
-KDVFS_INLINE std::vector<PipelineEstimate::Mix> PipelineEstimate::mixes_of(const PipelinePlan& plan,
-                                                                           const Pipeline& of) {
+inline std::vector<PipelineEstimate::Work::Mix> PipelineEstimate::Work::mixes_of(
+    const PipelinePlan& plan, const Pipeline& of) {
     std::vector<Mix> mixes;
     for (const PlannedOperation& planned : plan.operations) {
         const PlannedClocks& clocks = planned.clocks;
@@ -118,21 +225,21 @@ KDVFS_INLINE std::vector<PipelineEstimate::Mix> PipelineEstimate::mixes_of(const
     return mixes;
 }
 
-KDVFS_INLINE std::vector<PipelineEstimate::Mix> PipelineEstimate::fastest() const {
+inline std::vector<PipelineEstimate::Work::Mix> PipelineEstimate::Work::fastest() const {
     std::vector<Mix> mixes;
     for (const Operation& operation : measured_.operations)
         mixes.push_back({operation.curve, 0, 0, 1});
     return mixes;
 }
 
-KDVFS_INLINE Seconds PipelineEstimate::length_of(const std::vector<Mix>& mixes,
+inline Seconds PipelineEstimate::Work::length_of(const std::vector<Mix>& mixes,
                                                  const Pipeline& of) const {
     return to_seconds(std::llround(path(mixes, [&](std::uint32_t curve, std::uint32_t point) {
         return static_cast<double>(of.curves[curve].time(point));
     })));
 }
 
-KDVFS_INLINE Joules PipelineEstimate::total_of(const std::vector<Mix>& mixes, Seconds length,
+inline Joules PipelineEstimate::Work::total_of(const std::vector<Mix>& mixes, Seconds length,
                                                const Pipeline& of) const {
     Joules total = of.blocking_energy(length);
     for (const Mix& mix : mixes) {
@@ -143,7 +250,7 @@ KDVFS_INLINE Joules PipelineEstimate::total_of(const std::vector<Mix>& mixes, Se
     return total;
 }
 
-KDVFS_INLINE double PipelineEstimate::share_kept(const std::vector<Mix>& mixes) const {
+inline double PipelineEstimate::Work::share_kept(const std::vector<Mix>& mixes) const {
     if (draws_.empty()) return 1;
     const std::vector<Mix> top = fastest();
     std::size_t kept = 0;
@@ -157,13 +264,13 @@ KDVFS_INLINE double PipelineEstimate::share_kept(const std::vector<Mix>& mixes) 
     return static_cast<double>(kept) / static_cast<double>(draws_.size());
 }
 
-KDVFS_INLINE PipelinePlan PipelineEstimate::frontier_plan(const Pipeline& pipeline) const {
+inline PipelinePlan PipelineEstimate::Work::frontier_plan(const Pipeline& pipeline) const {
     const Frontier frontier{pipeline};
     return make_plan(frontier, std::min(frontier.shortest() * (1 + slowdown_), frontier.frugal()),
                      Clocks::two);
 }
 
-KDVFS_INLINE void PipelineEstimate::choose_caution() {
+inline void PipelineEstimate::Work::choose_caution() {
     int least = 0;
     int enough = 12;
     while (least < enough) {
@@ -178,7 +285,7 @@ KDVFS_INLINE void PipelineEstimate::choose_caution() {
     cautious_ = shrunk_->slower(caution_);
 }
 
-KDVFS_INLINE void PipelineEstimate::rehearse() {
+inline void PipelineEstimate::Work::rehearse() {
     const auto rounds =
         static_cast<int>(std::clamp<std::size_t>(4096 / measured_.operations.size(), 2, 8));
     std::mt19937_64 random{2};
@@ -196,11 +303,26 @@ KDVFS_INLINE void PipelineEstimate::rehearse() {
     }
 }
 
-KDVFS_INLINE double PipelineEstimate::saved(const PipelinePlan& plan, const Pipeline& world) const {
+inline double PipelineEstimate::Work::saved(const PipelinePlan& plan, const Pipeline& world) const {
     const auto total = [&](const std::vector<Mix>& mixes) {
         return total_of(mixes, length_of(mixes, world), world);
     };
     return 1 - total(mixes_of(plan, world)) / total(fastest());
+}
+
+KDVFS_INLINE PipelineEstimate::PipelineEstimate(Pipeline measured, double slowdown,
+                                                const PlanConfidence& confidence)
+    : work_{std::make_shared<const Work>(std::move(measured), slowdown, confidence)} {}
+KDVFS_INLINE double PipelineEstimate::time_noise() const { return work_->time_noise(); }
+KDVFS_INLINE double PipelineEstimate::energy_noise() const { return work_->energy_noise(); }
+KDVFS_INLINE bool PipelineEstimate::is_noisy() const { return work_->is_noisy(); }
+KDVFS_INLINE const Pipeline& PipelineEstimate::expected() const { return work_->expected(); }
+KDVFS_INLINE const Pipeline& PipelineEstimate::cautious() const { return work_->cautious(); }
+KDVFS_INLINE PlanPromise PipelineEstimate::promise(const PipelinePlan& plan) const {
+    return work_->promise(plan);
+}
+KDVFS_INLINE double PipelineEstimate::expected_duration(const PlannedClocks& clocks) const {
+    return work_->expected_duration(clocks);
 }
 
 #endif
