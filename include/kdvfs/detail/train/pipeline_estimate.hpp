@@ -13,13 +13,9 @@
 #include <Eigen/Core>
 
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <random>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 
