@@ -3,6 +3,7 @@
 # What a scope costs the host, beside an earlier commit: scope_cost of both trees, header-only, and of
 # this one in the compiled form where libkdvfs is given, run by turns. Prints the median of the ratios
 # of each pair, with the order statistics that hold it with 95 %. Minutes, most of them compiling.
+# LIBRARY is to be compiled with -O2, too: the test preset does not.
 #   sh bench/follow/scope_pairs.sh [PAIRS (40)] [COMMIT (832199f)] [LIBRARY]
 set -eu
 cd "$(dirname "$0")/../.."
