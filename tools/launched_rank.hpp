@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <string>
-#include <utility>
 
 /// This process of a job of several ranks, as launchers number it in the environment.
 struct LaunchedRank {

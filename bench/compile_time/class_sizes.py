@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Lists the classes of include/ and tools/ that have more than 25 functions or 15 data members, but
-those that a paragraph of CONTRIBUTING.md names.
+those that a paragraph of CONTRIBUTING.md names, by class or by file.
 
-class_sizes.py ROOT [--count]
+class_sizes.py ROOT [--count | --check]
+
+--check also lists names of that paragraph that no such class has, and fails where it lists any.
 
 Overloads count once; constructors count, destructors, operators and what is defaulted or deleted do
 not. A reading of text: good for the order of magnitude, not for a proof.
@@ -64,23 +66,32 @@ def explained(root):
 
 
 def large_classes(root):
-    meant = explained(root)
-    meant_files = tuple(name for name in meant if name.endswith(".hpp"))
     for folder in ("include", "tools"):
         for file in sorted((root / folder).rglob("*.?pp")):
             text = re.sub(r'"(\\.|[^"\\])*"', '""', re.sub(r"//.*", "", file.read_text()))
             for found in re.finditer(CLASS, text):
                 functions, members = members_of(text, found.end())
-                large = functions > MOST_FUNCTIONS or members > MOST_MEMBERS
-                name = found.group(1)
-                if large and name not in meant and not str(file).endswith(meant_files):
-                    yield functions, members, name, file.relative_to(root)
+                if functions > MOST_FUNCTIONS or members > MOST_MEMBERS:
+                    yield functions, members, found.group(1), str(file.relative_to(root))
+
+
+def explains(name, row):
+    return row[3].endswith("/" + name) if name.endswith(".hpp") else row[2] == name
 
 
 if __name__ == "__main__":
-    rows = sorted(large_classes(Path(sys.argv[1])), key=lambda row: row[:2], reverse=True)
+    root = Path(sys.argv[1])
+    large = sorted(large_classes(root), key=lambda row: row[:2], reverse=True)
+    meant = explained(root)
+    rows = [row for row in large if not any(explains(name, row) for name in meant)]
     if "--count" in sys.argv:
         print(len(rows))
-    else:
-        for row in rows:
-            print("%3d functions, %3d members: %s (%s)" % row)
+        sys.exit()
+    for row in rows:
+        print("%3d functions, %3d members: %s (%s)" % row)
+    if "--check" in sys.argv:
+        small = [name for name in sorted(meant) if not any(explains(name, row) for row in large)]
+        for name in small:
+            print(f"CONTRIBUTING.md explains the size of {name}, which is not large")
+        print(f"{len(large)} large classes, {len(rows)} of them without a reason")
+        sys.exit(1 if rows or small else 0)

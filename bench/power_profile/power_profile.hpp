@@ -3,13 +3,14 @@
 
 #include <bench/power_profile/smooth_curve.hpp>
 #include <bench/power_profile/time_sync.hpp>
-#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/units.hpp>
 
 #include <gsl/assert>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -433,34 +434,26 @@ inline std::string setting_of(const PowerProfile& profile) {
 /// width of its 95 % band (us, W, W). `kdvfs report` draws it.
 inline void write_profile_json(std::ostream& out, const std::vector<NamedProfile>& profiles,
                                bool simulated) {
-    const auto microseconds = [](double seconds) {
-        return kdvfs::detail::json_number(seconds * 1e6);
-    };
-    out << R"({"simulated":)" << (simulated ? "true" : "false") << R"(,"profiles":[)";
-    std::string_view comma;
-    for (const auto& [name, profile, component] : profiles) {
-        out << comma << "\n{\"name\":" << kdvfs::detail::json_string(name) << R"(,"setting":)"
-            << kdvfs::detail::json_string(setting_of(*profile)) << R"(,"duration_us":)"
-            << microseconds(Seconds{profile->duration}.count()) << R"(,"points":[)";
-        comma = "";
-        for (const PowerProfile::Point& point : profile->points) {
-            out << comma << '[' << microseconds(Seconds{point.time}.count()) << ','
-                << kdvfs::detail::json_number(point.watts[component]) << ']';
-            comma = ",";
-        }
-        out << R"(],"curve":[)";
-        comma = "";
-        if (component < profile->curves.size()) {
-            for (const auto& p : profile->curves[component].points) {
-                out << comma << '[' << microseconds(p.x) << ',' << kdvfs::detail::json_number(p.y)
-                    << ',' << kdvfs::detail::json_number(p.half_width) << ']';
-                comma = ",";
-            }
-        }
-        out << "]}";
-        comma = ",";
-    }
-    out << "]}\n";
+    using io::JsonFields;
+    std::vector<std::function<void(JsonFields&)>> each;
+    for (const auto& [name, profile, component] : profiles)
+        each.push_back([&, c = component](JsonFields& fields) {
+            std::vector<std::array<double, 2>> points;
+            for (const PowerProfile::Point& point : profile->points)
+                points.push_back({Seconds{point.time}.count() * 1e6, point.watts[c]});
+            std::vector<std::array<double, 3>> curve;
+            if (c < profile->curves.size())
+                for (const auto& p : profile->curves[c].points)
+                    curve.push_back({p.x * 1e6, p.y, p.half_width});
+            fields("name", name)("setting", setting_of(*profile));
+            fields("duration_us", Seconds{profile->duration}.count() * 1e6);
+            fields("points", points)("curve", curve);
+        });
+    std::string text;
+    io::append_json(text, [&](JsonFields& fields) {
+        fields("simulated", simulated)("profiles", io::JsonLines{each});
+    });
+    out << text << '\n';
 }
 
 }  // namespace kdvfs::inline v0_3::measure

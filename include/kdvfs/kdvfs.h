@@ -177,6 +177,20 @@ kdvfs_status kdvfs_steps_late_first_tokens(kdvfs_steps* steps, double share);
    clock, in pairs of random order. A plan that costs energy is no longer followed. The report has
    the change under "proof". Needs kdvfs_steps_energy; ends with the next kdvfs_steps_plan. */
 kdvfs_status kdvfs_steps_prove(kdvfs_steps* steps, double block_s);
+/* Tunes the clocks while the engine serves: warm_up_s seconds at the top clock, sweep_s seconds of
+   blocks at each of `clocks` (MHz, ascending, `count` of them), then a plan as kdvfs_steps_plan
+   makes it, proven as kdvfs_steps_prove does and left for the top clock where it costs energy or
+   makes steps late. Needs kdvfs_steps_ran and kdvfs_steps_energy; ends with the next
+   kdvfs_steps_plan. The report has "phase" ("sweep", "follow" or "top") and "because" under
+   "tuning". */
+kdvfs_status kdvfs_steps_tune(kdvfs_steps* steps, const uint32_t* clocks, size_t count,
+                              const char* policy, double gap_s, double switch_latency_s,
+                              uint32_t chunk_tokens, double warm_up_s, double sweep_s,
+                              double block_s);
+/* A step of an engine that is tuned has run, in seconds by the clock of kdvfs_steps_energy. Call it
+   after kdvfs_step_end. */
+kdvfs_status kdvfs_steps_ran(kdvfs_steps* steps, uint32_t prompt_tokens, uint32_t sequences,
+                             uint32_t context_tokens, double begin_s, double end_s);
 /* A sample of the board's energy counter and its time, both since any origin. Call it some times a
    second, between steps. */
 kdvfs_status kdvfs_steps_energy(kdvfs_steps* steps, double joules, double seconds);

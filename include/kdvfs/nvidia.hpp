@@ -41,7 +41,7 @@ KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& optio
 }  // namespace kdvfs::inline v0_3::nvidia
 
 #if KDVFS_DEFINES_ENGINE
-#include <kdvfs/detail/open/cuda.hpp>
+#include <kdvfs/detail/open/nvidia.hpp>
 #endif
 #if defined(__CUDACC__)
 #include <kdvfs/cuda_markers.hpp>

@@ -40,7 +40,7 @@ KDVFS_INLINE Gpu measure(const std::string& pci_address, const GpuOptions& optio
 }  // namespace kdvfs::inline v0_3::rocm
 
 #if KDVFS_DEFINES_ENGINE
-#include <kdvfs/detail/open/hip.hpp>
+#include <kdvfs/detail/open/rocm.hpp>
 #endif
 #if defined(__HIPCC__)
 #include <kdvfs/hip_markers.hpp>

@@ -244,6 +244,11 @@ def _load() -> ctypes.CDLL:
             "kdvfs_steps_plan": [pointer, text, text, number, number, u32],
             "kdvfs_steps_late_first_tokens": [pointer, number],
             "kdvfs_steps_prove": [pointer, number],
+            "kdvfs_steps_tune": [
+                pointer, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t, text, number, number, u32,
+                number, number, number,
+            ],
+            "kdvfs_steps_ran": [pointer, u32, u32, u32, number, number],
             "kdvfs_steps_energy": [pointer, number, number],
             "kdvfs_requests_begin": [RequestReport, pointer, to_pointer],
             "kdvfs_requests_fit": [pointer, works, ctypes.c_size_t, number],

@@ -149,6 +149,42 @@ class Steps:
         """
         expect_ok(_c.kdvfs_steps_prove(self._handle, block))
 
+    def tune(
+        self,
+        clocks: Sequence[int],
+        policy: str = "no_harm",
+        gap: float = 0.1,
+        switch_latency: float = 0.006,
+        chunk_tokens: int = 512,
+        late_first_tokens: float = 0.001,
+        warm_up: float = 300.0,
+        sweep: float = 1800.0,
+        block: float = 30.0,
+    ) -> None:
+        """Sweeps, plans and proves while the engine serves, with `ran` and `energy`.
+
+        `warm_up` seconds run at the top clock, then each of `clocks` (MHz, ascending) is measured for `sweep`
+        seconds in all, in blocks. The plan is made as by `plan` and proven as by `prove`; it is left for the top
+        clock where it costs energy or makes steps late. `report()["tuning"]` has the phase, and why there is no
+        plan any more.
+        """
+        expect_ok(_c.kdvfs_steps_late_first_tokens(self._handle, late_first_tokens))
+        expect_ok(
+            _c.kdvfs_steps_tune(
+                self._handle, (ctypes.c_uint32 * len(clocks))(*clocks), len(clocks), policy.encode(), gap,
+                switch_latency, chunk_tokens, warm_up, sweep, block,
+            )
+        )
+
+    def ran(
+        self, prompt_tokens: int, sequences: int, context_tokens: int, begin: float, end: float,
+        prompt_context: int = 0,
+    ) -> None:
+        """A step of an engine that is tuned has run, between two times by the clock of `energy`."""
+        if prompt_context != self._prompt_context:
+            self._read_before(prompt_context)
+        expect_ok(_c.kdvfs_steps_ran(self._handle, prompt_tokens, sequences, context_tokens, begin, end))
+
     def energy(self, joules: float, seconds: float) -> None:
         """A sample of the board's energy counter and its time, since any origin: some times a second, between steps."""
         expect_ok(_c.kdvfs_steps_energy(self._handle, joules, seconds))

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/error.hpp>
 #include <tools/cli/metrics.hpp>
-#include <tools/cli/metrics_file.hpp>
 #include <tools/cli/report_names.hpp>
 
 #include <gtest/gtest.h>

@@ -13,6 +13,18 @@ import unittest
 import kdvfs
 
 
+def power(clock, memory_bytes):
+    """Of steps that are bound by memory, at one clock alone, in watts."""
+    with kdvfs.open_simulated("h100") as gpu, gpu.request(clock):
+        gpu.launch(memory_bytes=3e12)
+        gpu.synchronize()
+        before = gpu.totals()
+        gpu.launch(memory_bytes=memory_bytes)
+        gpu.synchronize()
+        after = gpu.totals()
+        return (after[1] - before[1]) / (after[0] - before[0])
+
+
 def step_table(folder):
     """Steps of a made-up engine: decode is bound by memory, prefill by compute."""
     path = os.path.join(folder, "steps.csv")
@@ -100,31 +112,53 @@ class StepsOfAnEngine(unittest.TestCase):
     def test_a_plan_is_proven_while_it_is_followed(self):
         """Against the energy of the same steps at each clock alone."""
         memory_bytes = 1e11
-
-        def power(clock):
-            with kdvfs.open_simulated("h100") as gpu, gpu.request(clock):
-                gpu.launch(memory_bytes=3e12)
-                gpu.synchronize()
-                before = gpu.totals()
-                gpu.launch(memory_bytes=memory_bytes)
-                gpu.synchronize()
-                after = gpu.totals()
-                return (after[1] - before[1]) / (after[0] - before[0])
-
         with kdvfs.open_simulated("h100") as gpu:
             clocks = gpu.core_clocks()
             with kdvfs.Steps(gpu) as steps:
                 self.assertIsNone(steps.report()["proof"])
                 proof = self.prove(gpu, steps, lambda: gpu.launch(memory_bytes=memory_bytes))
-        saved = 100 * (power(clocks[len(clocks) // 2]) / power(clocks[-1]) - 1)
+        saved = 100 * (power(clocks[len(clocks) // 2], memory_bytes) / power(clocks[-1], memory_bytes) - 1)
         print(f"a plan of {saved:.2f} %, proven: {proof}", file=sys.stderr)
         self.assertLess(saved, -5)
         self.assertLess(abs(proof["change_pct"] - saved), 1)
         self.assertLess(proof["high_pct"], 0)
         self.assertTrue(proof["is_followed"])
 
+    def test_an_engine_tunes_itself_while_it_serves(self):
+        """Against the power of the same steps at each clock alone: they are bound by memory."""
+        memory_bytes = 1e11
+        phases = []
+        with kdvfs.open_simulated("h100", meter_every=1000000) as gpu, kdvfs.Steps(gpu) as steps:
+            clocks = gpu.core_clocks()
+            chosen = [clocks[len(clocks) // 2], clocks[3 * len(clocks) // 4], clocks[-1]]
+            steps.tune(chosen, gap=0.2, late_first_tokens=0.01, warm_up=30, sweep=120, block=2)
+            seconds, _ = gpu.totals()
+            while seconds < 400:
+                begin = seconds
+                with steps.step(sequences=8, context_tokens=512):
+                    gpu.launch(memory_bytes=memory_bytes)
+                gpu.synchronize()
+                seconds, joules = gpu.totals()
+                steps.ran(0, 8, 512, begin, seconds)
+                steps.energy(joules, seconds)
+                if not phases or seconds > 10 * len(phases):
+                    phases.append(steps.report()["tuning"]["phase"])
+            report = steps.report()
+        saved = 100 * (power(report["idle_core_mhz"], memory_bytes) / power(chosen[-1], memory_bytes) - 1)
+        print(f"an engine that tunes itself: {saved:.2f} %, proven: {report['proof']}", file=sys.stderr)
+        self.assertEqual((phases[0], report["tuning"]), ("sweep", {"phase": "follow", "because": ""}))
+        self.assertLess(saved, -5)
+        self.assertLess(abs(report["proof"]["change_pct"] - saved), 1)
+        self.assertLess(report["proof"]["high_pct"], 0)
+
     def test_mistakes_are_named(self):
         with kdvfs.open_simulated("h100") as gpu, kdvfs.Steps(gpu) as steps:
+            with self.assertRaisesRegex(kdvfs.Error, "no tuning has begun"):
+                steps.ran(0, 1, 1, 0, 1)
+            with self.assertRaisesRegex(kdvfs.Error, "shorter than a second"):
+                steps.tune([1000, 2000], block=0.1)
+            with self.assertRaises(kdvfs.Error):  # one clock is nothing to choose from
+                steps.tune([1000])
             with self.assertRaisesRegex(kdvfs.Error, "no proof has begun"):
                 steps.energy(1, 1)
             with self.assertRaisesRegex(kdvfs.Error, "shorter than a second"):

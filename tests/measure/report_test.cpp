@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/report.hpp>
 
@@ -6,8 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace kdvfs::measure {
 namespace {
@@ -136,6 +140,24 @@ TEST(JsonString, StaysValidWhateverADriverSays) {
 TEST(JsonNumber, HasNoWordForInfinity) {
     EXPECT_EQ(kdvfs::detail::json_number(0.1), "0.1");
     EXPECT_EQ(kdvfs::detail::json_number(1.0 / 0.0), "null");
+}
+
+TEST(JsonFields, WriteEachKindOfValue) {
+    std::string text;
+    io::append_json(text, [](io::JsonFields& fields) {
+        const std::vector<std::vector<double>> rows{{1, 0.5}, {}};
+        const std::vector<Watts> powers{{250}, {1.0 / 0.0}};
+        fields("a\"b", true)("count", 7U)("negative", -3)("clock", 1100_MHz);
+        fields("time", std::chrono::milliseconds{5})("none", std::optional<Joules>{});
+        fields("some", std::optional{Joules{2}})("text", "x\ny")("raw", io::JsonText{"1.500"});
+        fields("rows", rows)("lines", io::JsonLines{powers})("no_lines", io::JsonLines{rows[1]});
+        fields("point", ClockPoint{1100_MHz, auto_clock})("empty", [](io::JsonFields&) {});
+    });
+    EXPECT_EQ(text, R"({"a\"b":true,"count":7,"negative":-3,"clock":1100,"time":0.005,"none":null,)"
+                    R"("some":2,"text":"x\u000ay","raw":1.500,"rows":[[1,0.5],[]],"lines":[)"
+                    "\n250,\nnull],"
+                    R"("no_lines":[],"point":{"core_mhz":1100,"memory_mhz":0},"empty":{}})");
+    EXPECT_TRUE(nlohmann::json::accept(text));
 }
 
 TEST(CsvField, QuotesWhatNeedsIt) {

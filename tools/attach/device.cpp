@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
-#include <kdvfs/detail/tune/saving_json.hpp>
+#include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/policy.hpp>
@@ -19,11 +18,8 @@
 #include <tools/attach/process.hpp>
 #include <tools/attach/short_ranges.hpp>
 
-#include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <iomanip>
-#include <ostream>
 #include <sstream>
 #include <system_error>
 
@@ -593,26 +589,26 @@ void Device::close() const {
     session_->close();
 }
 
-void Device::write_json(std::ostream& out, bool at_end) {
-    using kdvfs::io::json_number;
+void Device::write_fields(kdvfs::io::JsonFields& fields, bool at_end) {
     kdvfs::measure::Report report = this->report();
     if (!at_end) report.fit.covariance.clear();
     const std::lock_guard lock{mutex_};
     const bool named = !settings_.iteration.empty();
-    const bool found = iterations_.period() > 0;
-    out << R"({"launches":)" << launches_.load() << R"(,"iterations":{"by":)"
-        << (named   ? R"("range")"
-            : found ? R"("period")"
-                    : "null")
-        << R"(,"count":)" << (named ? begun_.load() : iterations_.count()) << R"(,"launches":)"
-        << iterations_.period() << R"(,"alike":)" << json_number(iterations_.stability())
-        << R"(,"share":)" << json_number(iterations_.share_of_time()) << R"(},"report":)";
-    kdvfs::measure::write_json(out, report);
+    std::optional<std::string> by;
+    if (named || iterations_.period() > 0) by = named ? "range" : "period";
+    fields("launches", launches_.load())("iterations", [&](kdvfs::io::JsonFields& iterations) {
+        iterations("by", by);
+        iterations("count", named ? begun_.load() : iterations_.count());
+        iterations("launches", iterations_.period())("alike", iterations_.stability());
+        iterations("share", iterations_.share_of_time());
+    });
+    std::ostringstream text;
+    kdvfs::measure::write_json(text, report);
+    fields("report", kdvfs::io::JsonText{text.str()});
     if (const auto saving = session_->saving()) {
-        out << R"(,"saving":)"
-            << to_json(*saving).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+        fields("saving", kdvfs::io::JsonText{to_json(*saving).dump(
+                             -1, ' ', true, nlohmann::json::error_handler_t::replace)});
     }
-    out << '}';
 }
 
 }  // namespace attach

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/options.hpp>
@@ -19,7 +20,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <iosfwd>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -145,9 +145,9 @@ public:
     void stay_up();
 
     [[nodiscard]] kdvfs::measure::Report report() const;
-    /// The GPU's part of the process's report, as a JSON object.
+    /// The GPU's part of the process's report.
     /// @param at_end with the covariance, which grows with the square of the kernels
-    void write_json(std::ostream& out, bool at_end);
+    void write_fields(kdvfs::io::JsonFields& fields, bool at_end);
     /// What has been metered since the last time.
     /// @throws Error (io), or `std::filesystem::filesystem_error` where the folder cannot be made
     void write_record(const std::filesystem::path& folder) const;

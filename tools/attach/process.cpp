@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/attach/pipeline.hpp>
@@ -13,17 +13,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
-#include <iomanip>
 #include <sstream>
-#include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace attach {
 namespace {
@@ -290,29 +285,21 @@ void Process::write_report(bool at_end) {
         static_cast<void>(kdvfs::io::write_all(STDERR_FILENO, text.str()));
         return;
     }
-    using kdvfs::io::json_string;
-    std::ostringstream out;
-    out << R"({"attached":1,"pid":)" << ::getpid() << R"(,"host":)" << json_string(host_name())
-        << R"(,"job":)" << json_string(settings_.job) << R"(,"begin_s":)" << std::fixed
-        << std::setprecision(3) << begin_s_ << R"(,"end_s":)" << now_s() << std::defaultfloat
-        << std::setprecision(6) << R"(,"command":)" << json_string(command_line()) << R"(,"rank":)"
-        << json_string(settings_.launched.rank) << R"(,"ended":)" << (at_end ? "true" : "false")
-        << R"(,"devices":[)";
-    std::string_view comma;
-    for (Device* device : devices) {
-        out << comma;
-        device->write_json(out, at_end);
-        comma = ",";
-    }
-    out << R"(],"notes":[)";
-    comma = "";
-    for (const std::string& note : notes) {
-        out << comma << json_string(note);
-        comma = ",";
-    }
-    out << "]}\n";
+    std::string out;
+    kdvfs::io::append_json(out, [&](kdvfs::io::JsonFields& fields) {
+        const auto seconds = [](double time) {
+            return kdvfs::io::JsonText{kdvfs::io::format_text("%.3f", time)};
+        };
+        fields("attached", 1)("pid", ::getpid())("host", host_name())("job", settings_.job);
+        fields("begin_s", seconds(begin_s_))("end_s", seconds(now_s()));
+        fields("command", command_line())("rank", settings_.launched.rank)("ended", at_end);
+        std::vector<std::function<void(kdvfs::io::JsonFields&)>> each;
+        for (Device* device : devices)
+            each.push_back([=](auto& of_device) { device->write_fields(of_device, at_end); });
+        fields("devices", each)("notes", notes);
+    });
     kdvfs::io::write_file_atomically(
-        settings_.folder / ("attached." + std::to_string(::getpid()) + ".json"), out.str());
+        settings_.folder / ("attached." + std::to_string(::getpid()) + ".json"), out + '\n');
 }
 
 void Process::end() noexcept {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <tools/cli/board_energy.hpp>
 

@@ -4,23 +4,46 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/batch_size.hpp>
 #include <kdvfs/tune/plan_file.hpp>
-#include <tools/cli/batch_size_command.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
 #include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace cli {
+
+/// `kdvfs batch-size FILE [--sizes 32,64,128 --usual 64 | --run ID ...]`: the batch size of the
+/// next run of a recurring job, learned from the outcomes of its runs (`train::BatchSizeFile`).
+struct BatchSizeCommand {
+    std::string file;
+    std::optional<std::string> job;
+    std::vector<std::uint32_t> sizes;
+    std::uint32_t usual = 0;
+    double stop_at = 2;
+    std::uint64_t seed = 1;
+    std::uint64_t run_id = 0;
+    std::string end;
+    double epochs = 0;
+    double cost = 0;
+    std::optional<double> epoch_cost;
+    std::optional<double> limit;
+
+    /// @throws Error as `train::BatchSizeFile`, and (invalid_input) for options that do not go
+    ///         together
+    void run();
+};
+
 namespace {
 
 namespace train = kdvfs::train;
@@ -71,7 +94,7 @@ ordered_json to_json(const train::BatchSize& known) {
 
 }  // namespace
 
-void BatchSizeCommand::add_to(CLI::App& app) {
+void add_batch_size_command(CLI::App& app) {
     auto command = std::make_shared<BatchSizeCommand>();
     CLI::App* sub = app.add_subcommand(
         "batch-size",

@@ -19,9 +19,6 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
-#include <memory>
-#include <string>
-#include <vector>
 
 namespace cli {
 namespace {

@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: MIT
-#include <tools/cli/diff_command.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/report_diff.hpp>
 #include <tools/cli/text_options.hpp>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace cli {
+
+/// `kdvfs diff BEFORE AFTER [--tolerance 1%]`
+struct DiffCommand {
+    std::string before;
+    std::string after;
+    std::string tolerance = "0%";
+    std::string output;
+
+    /// @returns the exit status
+    /// @throws Error (invalid_input, io) naming the file
+    [[nodiscard]] int run() const;
+};
+
 namespace {
 
 DiffItems read(const std::string& file) {
@@ -19,7 +34,7 @@ DiffItems read(const std::string& file) {
 
 }  // namespace
 
-void DiffCommand::add_to(CLI::App& app) {
+void add_diff_command(CLI::App& app) {
     auto command = std::make_shared<DiffCommand>();
     CLI::App* sub = app.add_subcommand(
         "diff", "Compare two reports: which kernels got slower or dearer, which are new or gone");

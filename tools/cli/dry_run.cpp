@@ -20,11 +20,9 @@
 #include <filesystem>
 #include <memory>
 #include <set>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace cli {
 namespace {

@@ -7,29 +7,19 @@
 // program does.
 #include <kdvfs/error.hpp>
 #include <kdvfs/version.hpp>
-#include <tools/cli/batch_size_command.hpp>
-#include <tools/cli/diff_command.hpp>
-#include <tools/cli/doctor_command.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/info_command.hpp>
-#include <tools/cli/ledger_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
 #include <tools/cli/measure_sensor_command.hpp>
-#include <tools/cli/merge_command.hpp>
-#include <tools/cli/node_power_command.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/plan_command.hpp>
 #include <tools/cli/plan_pipeline_command.hpp>
 #include <tools/cli/plan_pool_command.hpp>
-#include <tools/cli/power_limit_command.hpp>
 #include <tools/cli/recommend_command.hpp>
 #include <tools/cli/report_command.hpp>
 #include <tools/cli/restore_command.hpp>
-#include <tools/cli/run_command.hpp>
-#include <tools/cli/top_command.hpp>
-#include <tools/cli/tune_command.hpp>
 #include <tools/cli/usage_errors.hpp>
 #include <tools/cli/validate_command.hpp>
-#include <tools/cli/worth_command.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -92,26 +82,26 @@ int main(int argc, char** argv) try {
         "kdvfs SUBCOMMAND --help says more. Exit status: 0 done, 1 bad input or a broken promise,\n"
         "2 device trouble, 3 nothing meets a target, or undecided.");
     cli::InfoCommand::add_to(app);
-    cli::DoctorCommand::add_to(app);
+    cli::add_doctor_command(app);
     cli::PlanCommand::add_to(app);
     cli::PlanPipelineCommand::add_to(app);
     cli::ValidateCommand::add_to(app);
-    cli::WorthCommand::add_to(app);
-    cli::TuneCommand::add_to(app);
-    cli::PowerLimitCommand::add_to(app);
-    cli::NodePowerCommand::add_to(app);
-    cli::BatchSizeCommand::add_to(app);
+    cli::add_worth_command(app);
+    cli::add_tune_command(app);
+    cli::add_power_limit_command(app);
+    cli::add_node_power_command(app);
+    cli::add_batch_size_command(app);
     cli::MeasureLatencyCommand::add_to(app);
     cli::MeasureSensorCommand::add_to(app);
     cli::RestoreCommand::add_to(app);
     cli::ReportCommand::add_to(app);
     cli::RecommendCommand::add_to(app);
     cli::PlanPoolCommand::add_to(app);
-    cli::RunCommand::add_to(app);
-    cli::LedgerCommand::add_to(app);
-    cli::MergeCommand::add_to(app);
-    cli::DiffCommand::add_to(app);
-    cli::TopCommand::add_to(app);
+    cli::add_run_command(app);
+    cli::add_ledger_command(app);
+    cli::add_merge_command(app);
+    cli::add_diff_command(app);
+    cli::add_top_command(app);
     app.failure_message([&](const CLI::App*, const CLI::Error& error) {
         return cli::usage_error_text(app, error);
     });

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/ledger.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/input.hpp>
-#include <tools/cli/ledger_command.hpp>
 #include <tools/cli/output.hpp>
 
+#include <CLI/CLI.hpp>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -15,6 +17,16 @@
 #include <utility>
 
 namespace cli {
+
+/// `kdvfs ledger [FILE]`: what runs of `kdvfs run --save` have saved, per job, user and board.
+struct LedgerCommand {
+    std::string file;
+    bool json = false;
+
+    /// @throws Error (io) where the ledger cannot be read
+    void run() const;
+};
+
 namespace {
 
 using kdvfs::tune::LedgerSegment;
@@ -48,7 +60,7 @@ std::filesystem::path state_folder() {
     return std::filesystem::path{home} / ".local" / "state" / "kdvfs";
 }
 
-void LedgerCommand::add_to(CLI::App& app) {
+void add_ledger_command(CLI::App& app) {
     auto command = std::make_shared<LedgerCommand>();
     CLI::App* sub = app.add_subcommand(
         "ledger",

@@ -2,19 +2,37 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/session.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/input.hpp>
-#include <tools/cli/merge_command.hpp>
 #include <tools/cli/run_report.hpp>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace cli {
 
-void MergeCommand::add_to(CLI::App& app) {
+/// `kdvfs merge REPORT.json... -o FILE`: one report of several ranks, nodes or runs;
+/// `kdvfs merge STORE... -o STORE`: one store of profiles.
+struct MergeCommand {
+    std::vector<std::string> files;
+    std::vector<std::string> outputs{"-"};
+    bool hash_names = false;
+
+    /// @throws Error (io) where a file cannot be read or written, (invalid_input) where it is no
+    ///         report of `kdvfs run`
+    void run() const;
+
+private:
+    void merge_stores() const;
+};
+
+void add_merge_command(CLI::App& app) {
     auto command = std::make_shared<MergeCommand>();
     CLI::App* sub = app.add_subcommand(
         "merge",

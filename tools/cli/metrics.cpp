@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/ledger.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/board_energy.hpp>
@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <utility>
 
 namespace cli {
 namespace {

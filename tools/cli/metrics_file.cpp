@@ -2,7 +2,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/attached_reports.hpp>
-#include <tools/cli/metrics_file.hpp>
+#include <tools/cli/metrics.hpp>
 
 #include <pthread.h>
 #include <signal.h>

@@ -2,7 +2,6 @@
 #include <kdvfs/error.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/metrics.hpp>
-#include <tools/cli/metrics_server.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,27 +1,52 @@
 // SPDX-License-Identifier: MIT
-#include <examples/gpt3_xl/node.hpp>
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/node_power.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/input.hpp>
-#include <tools/cli/node_power_command.hpp>
+#include <tools/cli/output.hpp>
 #include <tools/cli/text_options.hpp>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <cstdint>
+#include <examples/gpt3_xl/node.hpp>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace cli {
+
+/// `kdvfs node-power REPORT.json...`: what moving watts between the GPUs of a node would give, from
+/// what their ranks measured; `kdvfs node-power --device sim:NAME`: moves them on a simulated node.
+struct NodePowerCommand {
+    std::vector<std::string> reports;
+    std::string device;
+    std::size_t gpus = 8;
+    std::string slower = "6%";
+    double cap = 0;  ///< W; 0: what the GPUs draw, or 85 % of their highest limits
+    double highest = 0;
+    std::string goal = "speed";
+    std::uint64_t iterations = 300;
+    std::string output;
+
+    /// @throws Error (invalid_input) for options that make no sense and reports that do not say
+    /// what
+    ///         an iteration took, (io) where a file cannot be read or written
+    void run() const;
+
+private:
+    [[nodiscard]] std::string forecast() const;
+    [[nodiscard]] std::string simulate() const;
+};
+
 namespace {
 
 namespace train = kdvfs::train;
@@ -141,7 +166,7 @@ std::string rack_text(const std::vector<MeasuredGpu>& gpus,
 
 }  // namespace
 
-void NodePowerCommand::add_to(CLI::App& app) {
+void add_node_power_command(CLI::App& app) {
     auto command = std::make_shared<NodePowerCommand>();
     CLI::App* sub = app.add_subcommand(
         "node-power", "Say what moving watts between the GPUs of a node or rack would give");

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
-#include <examples/gpt3_xl/boards.hpp>
-#include <examples/gpt3_xl/iteration.hpp>
 #include <kdvfs/detail/device/amd/card.hpp>
 #include <kdvfs/detail/device/nvidia/nvml.hpp>
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/train/owned_power_limit.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/power_limit.hpp>
 #include <kdvfs/tune/profile.hpp>
+#include <tools/cli/attached_program.hpp>
 #include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/dry_run.hpp>
 #include <tools/cli/iteration_windows.hpp>
 #include <tools/cli/nvidia_boards.hpp>
 #include <tools/cli/output.hpp>
-#include <tools/cli/power_limit_command.hpp>
 #include <tools/cli/program_runs.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
@@ -23,16 +22,17 @@
 #include <sys/wait.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <examples/gpt3_xl/boards.hpp>
+#include <examples/gpt3_xl/iteration.hpp>
 #include <exception>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,6 +42,30 @@
 #include <vector>
 
 namespace cli {
+
+/// `kdvfs power-limit [--goal cost:0.5] -- COMMAND...`: the search over power limits of You, Chung
+/// and Chowdhury (Zeus, NSDI 2023), with a run of the program at each limit, within one run by its
+/// iterations (`--window 40`), or on a simulated board.
+struct PowerLimitCommand {
+    std::vector<std::string> command;
+    std::string device;
+    std::string gpu = "auto";
+    std::string counter;
+    std::string goal = "cost:0.5";
+    double step = 25;
+    std::string timeout;
+    std::uint64_t window = 0;  ///< iterations; 0: whole runs
+    AttachOptions attach;
+    std::string format = "table";
+    std::string output;
+    bool dry_run = false;
+
+    /// @throws Error (invalid_input) for options that make no sense, (not_supported) where there is
+    ///         no such board or counter, (refused) without the right to set the limit, (busy) where
+    ///         another process owns it
+    void run() const;
+};
+
 namespace {
 
 namespace amd = kdvfs::device::amd;
@@ -305,7 +329,7 @@ FoundLimit search_simulated(const std::string& preset, Watts step,
 
 }  // namespace
 
-void PowerLimitCommand::add_to(CLI::App& app) {
+void add_power_limit_command(CLI::App& app) {
     auto command = std::make_shared<PowerLimitCommand>();
     CLI::App* sub = app.add_subcommand(
         "power-limit", "Find the best power limit for a program, by running it at several");

@@ -10,7 +10,6 @@
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/policy_header.hpp>
-#include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 #include <tools/cli/known_switch_costs.hpp>
 

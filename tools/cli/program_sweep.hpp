@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/excluded_clocks.hpp>
 #include <kdvfs/detail/tune/sweep_file.hpp>
 #include <kdvfs/error.hpp>

@@ -17,9 +17,7 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace cli {
 namespace report {

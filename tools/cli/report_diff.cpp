@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/report_diff.hpp>

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
-#include <string>
-#include <string_view>
 
 namespace cli {
 namespace {

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <exception>
 #include <filesystem>
-#include <string>
 
 namespace cli {
 namespace {

@@ -3,22 +3,25 @@
 #include <kdvfs/detail/device/amd/gpu_metrics.hpp>
 #include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
 #include <kdvfs/detail/io/files.hpp>
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/nvidia_boards.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/running.hpp>
-#include <tools/cli/top_command.hpp>
+#include <tools/cli/text_options.hpp>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -28,6 +31,34 @@
 #include <vector>
 
 namespace cli {
+
+/// `kdvfs top [--once] [--json] [--every SECONDS]`
+struct TopCommand {
+    bool once = false;
+    bool json = false;
+    double every = 2;
+
+    static void add_to(CLI::App& app) {
+        auto command = std::make_shared<TopCommand>();
+        CLI::App* sub = app.add_subcommand(
+            "top", "Show what programs under `kdvfs run` draw, kernel by kernel, as they go");
+        sub->add_flag("--once", command->once, "One table, for scripts");
+        sub->add_flag("--json", command->json,
+                      "A JSON object in a line instead of a table: boards, and kernels and ranges "
+                      "with their time and joules since the line before");
+        sub->add_option("--every", command->every, "Seconds between two looks")
+            ->check(CLI::Range(1.0, 3600.0))
+            ->capture_default_str();
+        sub->callback([command, sub] {
+            if (command->once) refuse_without_effect(*sub, "--every", "with --once");
+            command->run();
+        });
+    }
+
+    /// @throws Error (io) where nothing can be written
+    void run() const;
+};
+
 namespace {
 
 using Totals = std::map<std::string, std::pair<double, double>>;  // time and joules, by kernel
@@ -267,5 +298,7 @@ void TopCommand::run() const {
         std::this_thread::sleep_for(std::chrono::duration<double>{every});
     }
 }
+
+void add_top_command(CLI::App& app) { TopCommand::add_to(app); }
 
 }  // namespace cli

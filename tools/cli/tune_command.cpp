@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // A translation unit of its own: it brings together most of the library.
-#include <kdvfs/detail/io/format_text.hpp>
-#include <tools/cli/tune_command.hpp>
-
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
@@ -15,7 +13,9 @@
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/tune/validation.hpp>
+#include <tools/cli/attached_program.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/dry_run.hpp>
 #include <tools/cli/known_switch_costs.hpp>
 #include <tools/cli/output.hpp>
@@ -30,20 +30,43 @@
 #include <tools/cli/validate_command.hpp>
 
 #include <unistd.h>
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
+#include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace cli {
+
+/// `kdvfs tune [--max-slowdown 1%] -- COMMAND...`
+struct TuneCommand {
+    std::vector<std::string> command;
+    AttachOptions attach;
+    std::string max_slowdown = "1%";
+    std::string confidence = "90%";
+    double node_watts = 0;
+    std::string run_slowdown = "100%";
+    std::string switch_latency;
+    std::string exclude_below;
+    std::string timeout;
+    std::string counter = "auto";
+    std::size_t pairs = 10;
+    std::uint64_t seed = 2;
+    std::string output = "kdvfs_tune";
+    bool dry_run = false;
+
+    /// @throws Error, and CLI::RuntimeError with the `exit_status` of a verdict other than kept
+    void run() const;
+};
+
 namespace {
 
 TuningJob job_of(const TuneCommand& options) {
@@ -255,7 +278,7 @@ std::string to_text(const TuningFolder& folder, const JudgedPlan& judged) {
 
 }  // namespace
 
-void TuneCommand::add_to(CLI::App& app) {
+void add_tune_command(CLI::App& app) {
     auto command = std::make_shared<TuneCommand>();
     CLI::App* sub = app.add_subcommand(
         "tune", "Sweep a program's kernels, plan their clocks, and see whether that is kept");

@@ -4,9 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace cli {
 namespace {

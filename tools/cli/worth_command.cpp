@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
-#include <kdvfs/detail/io/format_text.hpp>
-#include <tools/cli/worth_command.hpp>
-
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/plan_fields.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <tools/cli/attached_reports.hpp>
-#include <tools/cli/boards_here.hpp>
+#include <tools/cli/commands.hpp>
 #include <tools/cli/input.hpp>
+#include <tools/cli/nvidia_boards.hpp>
 #include <tools/cli/program_runs.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
 #include <tools/worth.hpp>
 
+#include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -26,6 +26,21 @@
 #include <vector>
 
 namespace cli {
+
+/// `kdvfs worth REPORT.json | FOLDER | -- COMMAND...`: what clocks could save, from a run in which
+/// none was set.
+struct WorthCommand {
+    std::vector<std::string> what;
+    std::string power_limit;
+    std::string lower;  ///< a report of the same program at a lower clock
+    double lower_clock = 0;
+    std::string counter = "auto";
+    std::string format = "table";
+
+    /// @throws Error (invalid_input, not_supported, io)
+    void run() const;
+};
+
 namespace {
 
 using kdvfs::io::format_text;
@@ -151,7 +166,7 @@ std::string to_table(const Worth& worth, const std::string& next) {
 
 }  // namespace
 
-void WorthCommand::add_to(CLI::App& app) {
+void add_worth_command(CLI::App& app) {
     auto command = std::make_shared<WorthCommand>();
     CLI::App* sub = app.add_subcommand(
         "worth", "Say what clocks could save of a program, from a run in which none is set");

@@ -46,8 +46,19 @@ serve::StepPolicy policy_of(const std::string& name) {
            "use one_clock, no_harm, two_clocks or by_step");
 }
 
-nlohmann::ordered_json json_of(const std::optional<serve::StepProof>& proof) {
-    if (!proof || !proof->change()) return nullptr;
+kdvfs::Seconds block_of(double seconds) {
+    if (!(seconds >= 1 && seconds <= 86400))
+        reject("prove a plan", "blocks of " + std::to_string(seconds) + " s",
+               "they are shorter than a second, or longer than a day",
+               "give a time longer than most requests, such as 30");
+    return kdvfs::Seconds{seconds};
+}
+
+/// Of `StepRun::Phase`, in its order.
+constexpr const char* run_phases[] = {"sweep", "follow", "top"};
+
+nlohmann::ordered_json json_of(const serve::StepProof* proof) {
+    if (proof == nullptr || !proof->change()) return nullptr;
     return {{"change_pct", proof->change()->mean},
             {"low_pct", proof->change()->low},
             {"high_pct", proof->change()->high},
@@ -66,9 +77,30 @@ struct kdvfs_steps {
     double late_first_tokens = serve::StepTargets{}.late_first_tokens;
     std::optional<serve::PlannedGpu> planned;
     std::optional<serve::StepProof> proof;
+    std::optional<serve::StepRun> run;
+    kdvfs::Seconds now{0};  ///< the latest time that the run was given
     std::uint32_t prompt_context = 0;
     bool by_plan = true;
     std::atomic<std::uint64_t> users{0};  // steps that have not ended
+
+    /// @throws Error (invalid_input) while a step has not ended, or for no policy
+    [[nodiscard]] serve::StepTargets targets(const char* policy, double gap_s,
+                                             double switch_latency_s,
+                                             std::uint32_t chunk_tokens) const {
+        if (users.load() != 0)
+            reject("plan the clocks of steps", "a step", "it has not ended", "end it first");
+        serve::StepTargets targets;
+        targets.policy = policy_of(&given(policy, "the policy"));
+        targets.gap = kdvfs::Seconds{gap_s};
+        targets.switch_latency = kdvfs::Seconds{switch_latency_s};
+        targets.chunk_tokens = chunk_tokens;
+        targets.late_first_tokens = late_first_tokens;
+        return targets;
+    }
+    [[nodiscard]] serve::StepShape shape(std::uint32_t prompt_tokens, std::uint32_t sequences,
+                                         std::uint32_t context_tokens) const {
+        return {prompt_tokens, sequences, context_tokens, prompt_context};
+    }
 };
 
 extern "C" {
@@ -89,8 +121,7 @@ kdvfs_status kdvfs_steps_observe(kdvfs_steps* steps, uint32_t prompt_tokens, uin
             reject("record a step", std::to_string(seconds) + " s", "it is no positive time",
                    "give how long the step took");
         kdvfs_steps& its = given(steps, "the steps");
-        its.load.add({prompt_tokens, sequences, context_tokens, its.prompt_context},
-                     kdvfs::Seconds{seconds});
+        its.load.add(its.shape(prompt_tokens, sequences, context_tokens), kdvfs::Seconds{seconds});
     });
 }
 
@@ -102,20 +133,51 @@ kdvfs_status kdvfs_steps_plan(kdvfs_steps* steps, const char* table, const char*
                               double gap_s, double switch_latency_s, uint32_t chunk_tokens) {
     return guarded([&] {
         kdvfs_steps& its = given(steps, "the steps");
-        if (its.users.load() != 0)
-            reject("plan the clocks of steps", "a step", "it has not ended", "end it first");
-        serve::StepTargets targets;
-        targets.policy = policy_of(&given(policy, "the policy"));
-        targets.gap = kdvfs::Seconds{gap_s};
-        targets.switch_latency = kdvfs::Seconds{switch_latency_s};
-        targets.chunk_tokens = chunk_tokens;
-        targets.late_first_tokens = its.late_first_tokens;
+        const auto targets = its.targets(policy, gap_s, switch_latency_s, chunk_tokens);
         const auto costs =
             serve::read_step_table(std::filesystem::path{&given(table, "the table")});
         serve::PlannedGpu planned{*its.gpu.gpu, serve::make_step_plan(costs, its.load, targets)};
         its.planned.emplace(std::move(planned));
         its.proof.reset();
+        its.run.reset();
         its.by_plan = true;
+    });
+}
+
+kdvfs_status kdvfs_steps_tune(kdvfs_steps* steps, const uint32_t* clocks, size_t count,
+                              const char* policy, double gap_s, double switch_latency_s,
+                              uint32_t chunk_tokens, double warm_up_s, double sweep_s,
+                              double block_s) {
+    return guarded([&] {
+        kdvfs_steps& its = given(steps, "the steps");
+        serve::StepRunOptions options;
+        options.targets = its.targets(policy, gap_s, switch_latency_s, chunk_tokens);
+        if (count > 0) static_cast<void>(given(clocks, "the clocks"));
+        for (size_t i = 0; i < count; ++i) options.sweep.clocks.push_back({clocks[i]});
+        options.sweep.gap = options.targets.gap;
+        options.sweep.switch_latency = options.targets.switch_latency;
+        options.sweep.warm_up = kdvfs::Seconds{warm_up_s};
+        options.sweeping = kdvfs::Seconds{sweep_s};
+        options.proof_block = block_of(block_s);
+        its.run.emplace(options);
+        its.planned.emplace(*its.gpu.gpu, serve::own_clock_plan(its.run->buckets()));
+        its.proof.reset();
+    });
+}
+
+kdvfs_status kdvfs_steps_ran(kdvfs_steps* steps, uint32_t prompt_tokens, uint32_t sequences,
+                             uint32_t context_tokens, double begin_s, double end_s) {
+    return guarded([&] {
+        kdvfs_steps& its = given(steps, "the steps");
+        if (!its.run)
+            reject("tune the clocks of steps", "a step", "no tuning has begun",
+                   "call kdvfs_steps_tune first");
+        if (!(begin_s < end_s && std::abs(begin_s) < 1e9 && std::abs(end_s) < 1e9))
+            reject("tune the clocks of steps", "a step", "its end is not behind its beginning",
+                   "give seconds since any origin");
+        its.now = kdvfs::Seconds{end_s};
+        its.run->ran(its.shape(prompt_tokens, sequences, context_tokens), kdvfs::Seconds{begin_s},
+                     its.now);
     });
 }
 
@@ -126,24 +188,27 @@ kdvfs_status kdvfs_steps_late_first_tokens(kdvfs_steps* steps, double share) {
 kdvfs_status kdvfs_steps_prove(kdvfs_steps* steps, double block_s) {
     return guarded([&] {
         kdvfs_steps& its = given(steps, "the steps");
-        if (!(block_s >= 1 && block_s <= 86400))
-            reject("prove a plan", "blocks of " + std::to_string(block_s) + " s",
-                   "they are shorter than a second, or longer than a day",
-                   "give a time longer than most requests, such as 30");
-        its.proof.emplace(kdvfs::Seconds{block_s});
+        if (its.run)
+            reject("prove a plan", "steps that are tuned", "tuning proves its plan itself",
+                   "read it from the report");
+        its.proof.emplace(block_of(block_s));
     });
 }
 
 kdvfs_status kdvfs_steps_energy(kdvfs_steps* steps, double joules, double seconds) {
     return guarded([&] {
         kdvfs_steps& its = given(steps, "the steps");
-        if (!its.proof)
+        if (!its.proof && !its.run)
             reject("prove a plan", "a sample of the energy", "no proof has begun",
                    "call kdvfs_steps_prove first");
         if (!std::isfinite(joules) || !(std::abs(seconds) < 1e9))
             reject("prove a plan", "a sample of the energy",
                    "its energy or its time is not a valid number",
                    "give joules and seconds since any origin");
+        if (its.run) {
+            its.now = kdvfs::Seconds{seconds};
+            return its.run->energy(its.now, {joules});
+        }
         its.proof->energy(kdvfs::Seconds{seconds}, {joules});
         its.by_plan = its.proof->by_plan(kdvfs::Seconds{seconds});
     });
@@ -155,9 +220,12 @@ kdvfs_status kdvfs_step_begin(kdvfs_steps* steps, void* stream, uint32_t prompt_
     return guarded([&] {
         kdvfs_steps& its = given(steps, "the steps");
         static_cast<void>(given(step, "the step"));
-        const serve::StepShape shape{prompt_tokens, sequences, context_tokens, its.prompt_context};
+        const serve::StepShape shape = its.shape(prompt_tokens, sequences, context_tokens);
         const kdvfs::StreamRef in = stream_of(its.gpu, stream);
-        if (its.by_plan)
+        if (its.run)
+            ::new (step) OpenStep{its, *its.planned, in, shape,
+                                  its.run->decide(its.now, shape, kdvfs::Seconds{slack_s})};
+        else if (its.by_plan)
             ::new (step) OpenStep{its, *its.planned, in, shape, kdvfs::Seconds{slack_s}};
         else
             ::new (step) OpenStep{its, *its.planned, in, shape,
@@ -184,7 +252,8 @@ kdvfs_status kdvfs_step_end(kdvfs_step* step) {
 
 kdvfs_status kdvfs_steps_rest(kdvfs_steps* steps, void* stream) {
     return guarded([&] {
-        const kdvfs_steps& its = given(steps, "the steps");
+        kdvfs_steps& its = given(steps, "the steps");
+        if (its.run) return its.run->idled(its.now);
         if (its.by_plan) its.planned->rest(stream_of(its.gpu, stream));
     });
 }
@@ -193,10 +262,19 @@ kdvfs_status kdvfs_steps_report_json(kdvfs_steps* steps, char** json) {
     return guarded([&] {
         given(json, "where the report goes") = nullptr;
         const kdvfs_steps& its = given(steps, "the steps");
-        const serve::StepPlan& plan = its.planned->plan();
+        const bool has_run_plan = its.run && its.run->plan();
+        const serve::StepPlan& plan = has_run_plan ? *its.run->plan() : its.planned->plan();
+        nlohmann::ordered_json tuning;
+        if (its.run)
+            tuning = {{"phase", run_phases[static_cast<std::size_t>(its.run->phase())]},
+                      {"because", its.run->reason()}};
+        const serve::StepProof* const proof = its.run     ? &its.run->proof()
+                                              : its.proof ? &*its.proof
+                                                          : nullptr;
         nlohmann::ordered_json text{{"one_clock_because", plan.reason()},
                                     {"idle_core_mhz", plan.idle_clock().count},
-                                    {"proof", json_of(its.proof)},
+                                    {"proof", json_of(proof)},
+                                    {"tuning", tuning},
                                     {"phases", nlohmann::ordered_json::array()}};
         for (const serve::PhaseReport& phase : its.planned->phases(its.gpu.gpu->report())) {
             nlohmann::ordered_json row{{"phase", to_string(phase.phase)},

@@ -3,7 +3,7 @@
 #include "gpu_bench.hpp"
 
 #include <kdvfs/detail/device/amd/clocks.hpp>
-#include <kdvfs/detail/open/hip.hpp>
+#include <kdvfs/detail/open/rocm.hpp>
 
 #include <memory>
 

@@ -22,7 +22,6 @@
 #include <kdvfs/device/simulated/presets.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>

@@ -5,12 +5,6 @@
 
 #include <kdvfs/error.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 namespace kdvfs::inline v0_3 {
 
 #if KDVFS_DEFINES_ENGINE

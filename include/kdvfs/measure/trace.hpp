@@ -15,6 +15,11 @@
 #include <string_view>
 #include <thread>
 
+namespace kdvfs::inline v0_3::io {
+class JsonFields;
+struct JsonText;
+}  // namespace kdvfs::inline v0_3::io
+
 namespace kdvfs::inline v0_3::measure {
 
 /// Writes what a GPU did as Chrome trace events (the JSON object format of "Trace Event Format",
@@ -60,15 +65,16 @@ private:
     static constexpr std::uint32_t host_process = 2;
     static constexpr std::uint32_t switch_track = 0;  // tracks follow at 1
 
-    void begin_event(std::string_view phase, std::uint32_t process, std::uint32_t track,
-                     TimePoint at);
+    /// Begins an event in `line_`; the caller adds its other fields.
+    io::JsonFields event(std::string_view phase, std::uint32_t process, std::uint32_t track,
+                         TimePoint at);
     void end_event();
     void name_track(std::string_view what, std::uint32_t process, std::uint32_t track,
                     std::string_view name);
     void name_stream(std::uint32_t process, TrackId track, std::string_view prefix);
     void clock(TimePoint at, std::string_view which, ClockPoint point);
     void counter(TimePoint at, std::string_view name, double value);
-    void put_microseconds(Duration time);
+    static io::JsonText microseconds(Duration time);
     void end();
 
     std::ostream* out_;

@@ -3,7 +3,6 @@
 
 #include <kdvfs/detail/form.hpp>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <istream>

@@ -5,7 +5,6 @@
 #include <kdvfs/units.hpp>
 
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

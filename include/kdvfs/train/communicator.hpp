@@ -56,7 +56,7 @@ public:
 };
 static_assert(Communicator<AnyCommunicator>);
 
-/// A communicator as `AnyCommunicator`.
+/// A `Communicator` as `AnyCommunicator`.
 template <Communicator C>
 class CommunicatorOf final : public AnyCommunicator {
 public:

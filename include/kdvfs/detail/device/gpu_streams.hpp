@@ -4,7 +4,6 @@
 #include <kdvfs/detail/device/event_timestamps.hpp>
 #include <kdvfs/detail/device/gpu_api.hpp>
 #include <kdvfs/detail/device/kernel_markers.hpp>
-#include <kdvfs/detail/device/thread_number.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 
@@ -21,6 +20,15 @@
 #include <type_traits>
 
 namespace kdvfs::inline v0_3::device {
+
+/// @returns the number of the calling thread, for default streams that each thread has of its own;
+///          never 0, and never given twice. Takes no lock: a forked child may ask, whatever its
+///          parent's threads were at
+inline std::uint64_t thread_number() {
+    static constinit std::atomic<std::uint64_t> last{0};
+    thread_local const std::uint64_t mine = ++last;
+    return mine;
+}
 
 /// How markers go into streams, the best first.
 enum class MarkerWay {

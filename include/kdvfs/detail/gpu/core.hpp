@@ -38,7 +38,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::detail {
 

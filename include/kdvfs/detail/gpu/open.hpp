@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/core.hpp>
 #include <kdvfs/detail/gpu/late_streams.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
-#include <kdvfs/detail/gpu/service_layout.hpp>
 #include <kdvfs/detail/gpu/thread_loop.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/process_objects.hpp>
@@ -14,14 +14,18 @@
 #include <kdvfs/detail/restore/site_limits.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/measure/sensor_calibration.hpp>
 #include <kdvfs/options.hpp>
+#include <kdvfs/plan.hpp>
+#include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <iterator>
 #include <map>
@@ -34,6 +38,21 @@
 #include <utility>
 
 namespace kdvfs::inline v0_3::detail {
+
+/// What objects of this layout have in common, for modules of one process that are compiled from
+/// different sources: a function that is added to the interface moves those after it.
+inline std::uint64_t service_layout() {
+    const auto last = &GpuService::open_again;
+    std::uint64_t place = 0;  // where the function is in the table of virtual functions
+    static_assert(sizeof last >= sizeof place);
+    std::memcpy(&place, &last, sizeof place);
+    for (const std::uint64_t size :
+         {sizeof(ScopeKind), sizeof(DeviceInfo), sizeof(measure::Report), sizeof(SupportedClocks),
+          sizeof(measure::MeterRecord), sizeof(PlannedSequence), sizeof(ScopeToken)}) {
+        place = place * 1000003 + size;
+    }
+    return place;
+}
 
 /// Shows, before anything is promised, that clocks of this device can be set: applies its highest
 /// core clock (the smallest disturbance there is), reads it back, and restores what was found.

@@ -18,7 +18,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
 namespace kdvfs::inline v0_3::detail {
 

@@ -16,11 +16,8 @@
 
 #include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>

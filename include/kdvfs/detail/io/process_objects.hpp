@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>

@@ -62,10 +62,25 @@ public:
     /// What the loader said last where it was not.
     [[nodiscard]] const std::string& words() const { return words_; }
 
-    /// Null where the library has no such function.
+    /// A function of the library, as the pointer that it initialises; null where there is none.
+    class Symbol {
+    public:
+        explicit Symbol(void* address) : address_{address} {}
+        [[nodiscard]] bool is_found() const { return address_ != nullptr; }
+        template <class Function>
+        operator Function*() const {  // NOLINT(google-explicit-constructor): what it is for
+            return reinterpret_cast<Function*>(address_);
+        }
+
+    private:
+        void* address_;
+    };
+    Symbol operator[](const char* symbol) const {
+        return Symbol{is_open() ? ::dlsym(handle_, symbol) : nullptr};
+    }
     template <class Function>
     void find(Function*& function, const char* symbol) const {
-        function = reinterpret_cast<Function*>(::dlsym(handle_, symbol));
+        function = (*this)[symbol];
     }
 
 private:

@@ -11,7 +11,6 @@
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
-#include <kdvfs/detail/measure/rest_clocks.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/detail/measure/sensor_finding.hpp>

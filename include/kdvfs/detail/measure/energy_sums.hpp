@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/measure/batch_means.hpp>
+#include <kdvfs/clock.hpp>
 #include <kdvfs/detail/measure/gap_columns.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
-#include <kdvfs/detail/measure/rest_clocks.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +21,103 @@
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
+
+/// The time without a kernel while the device had been written one clock.
+struct ClockTime {
+    ClockPoint clock;
+    std::size_t column = RowSums::idle_column;
+    bool has_column = false;  ///< of its own, or it is the clock that has the idle one
+    double seconds = 0;       ///< under trusted samples, in rows that count
+    double in_row = 0;        ///< of the row under way
+    double all = 0;           ///< whether counted or not
+};
+
+/// Which power an idle board draws: the clock that stays decides. The first clock that the board
+/// rests at has the idle column, and so have all that it rests at for a moment only; others have a
+/// column each. A plan or an idle clock writes few clocks, so they are searched one by one.
+class RestClocks {
+public:
+    void run(double seconds) { all_ += seconds; }
+    /// Nothing runs for `seconds`.
+    /// @param in_row of a row that may count
+    /// @param add    makes a column
+    /// @returns the column of that time
+    template <class Add>
+    std::size_t rest(ClockPoint clock, double seconds, bool in_row, Add add) {
+        all_ += seconds;
+        auto known = std::find_if(clocks_.begin(), clocks_.end(),
+                                  [&](const ClockTime& at) { return at.clock == clock; });
+        if (known == clocks_.end()) {
+            if (clocks_.size() >= most) return RowSums::idle_column;
+            clocks_.push_back({.clock = clock, .has_column = clocks_.empty()});
+            known = clocks_.end() - 1;
+        }
+        known->all += seconds;
+        if (in_row) known->in_row += seconds;
+        if (!known->has_column && known->all > std::max(enough, share * all_)) {
+            known->column = add();
+            known->has_column = true;
+        }
+        return known->column;
+    }
+    /// The row has ended. @param counts whether its joules are attributed
+    void end_row(bool counts) {
+        for (ClockTime& at : clocks_) {
+            if (counts) at.seconds += at.in_row;
+            at.in_row = 0;
+        }
+    }
+    [[nodiscard]] const std::vector<ClockTime>& clocks() const { return clocks_; }
+
+private:
+    static constexpr std::size_t most = 8;  // each costs what it takes to know one more power
+    static constexpr double enough = 0.02;  // s, before anything is decided
+    static constexpr double share = 0.002;  // of all time
+
+    std::vector<ClockTime> clocks_;
+    double all_ = 0;  // s
+};
+
+/// The mean of a sequence, and how well it is known where neighbours resemble each other: means of
+/// 16 to 31 batches of equal length, which grow with the sequence (batch means; Law, Simulation
+/// Modeling and Analysis, 9.5.3). Constant memory.
+class BatchMeans {
+public:
+    void add(double value) {
+        sum_ += value;
+        if (++in_batch_ < batch_) return;
+        means_[count_++] = sum_ / static_cast<double>(batch_);
+        sum_ = 0;
+        in_batch_ = 0;
+        if (count_ < means_.size()) return;
+        for (std::size_t i = 0; i < means_.size() / 2; ++i) {
+            means_[i] = (means_[2 * i] + means_[2 * i + 1]) / 2;
+        }
+        count_ = means_.size() / 2;
+        batch_ *= 2;
+    }
+    /// Standard error of the mean; 0 where fewer than eight values say nothing of it.
+    [[nodiscard]] double standard_error() const {
+        if (count_ < fewest) return 0;
+        const auto n = static_cast<double>(count_);
+        double mean = 0;
+        for (std::size_t i = 0; i < count_; ++i) mean += means_[i] / n;
+        double square = 0;
+        for (std::size_t i = 0; i < count_; ++i) square += std::pow(means_[i] - mean, 2);
+        return std::sqrt(square / (n - 1) / n);
+    }
+    /// From how many batches.
+    [[nodiscard]] std::size_t batches() const { return count_; }
+
+private:
+    static constexpr std::size_t fewest = 8;
+
+    std::array<double, 32> means_{};
+    std::size_t count_ = 0;
+    std::uint64_t batch_ = 1;
+    std::uint64_t in_batch_ = 0;
+    double sum_ = 0;
+};
 
 /// Which column of the normal equations a kernel under a clock has. A kernel meets few clocks, so
 /// its columns are searched one by one.

@@ -3,21 +3,15 @@
 
 #include <kdvfs/measure/report_files.hpp>
 
-#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/error.hpp>
-#include <kdvfs/measure/meter_record.hpp>
-#include <kdvfs/report.hpp>
 
 #include <cstddef>
-#include <filesystem>
 #include <fstream>
 #include <iomanip>
 #include <optional>
 #include <ostream>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #if KDVFS_DEFINES_ENGINE
 
@@ -45,295 +39,149 @@ KDVFS_INLINE void write_csv(std::ostream& out, const Report& report) {
     }
 }
 
-namespace report_json {
+// What report.json has of each part of a report.
 
-inline void put(std::ostream& out, const EnergyEstimate& energy) {
-    if (energy.resolved) {
-        out << R"({"joules":)" << kdvfs::detail::json_number(energy.joules.count)
-            << R"(,"half_width_95":)" << kdvfs::detail::json_number(energy.half_width.count)
-            << R"(,"noise_half_width_95":)"
-            << kdvfs::detail::json_number(energy.noise_half_width().count)
-            << R"(,"sensor_half_width_95":)"
-            << kdvfs::detail::json_number(energy.sensor_half_width.count)
-            << R"(,"status":"resolved"})";
-    } else {
-        out << R"({"joules":null,"half_width_95":null,"noise_half_width_95":null,)"
-            << R"("sensor_half_width_95":null,"status":"unresolved"})";
-    }
-}
-
-inline std::string known_or_null(Seconds time) {
-    return time > Seconds{0} ? kdvfs::detail::json_number(time.count()) : "null";
-}
-
-inline void put(std::ostream& out, ClockPoint point) {
-    out << R"({"core_mhz":)" << point.core.count << R"(,"memory_mhz":)" << point.memory.count
-        << '}';
-}
-
-inline void put(std::ostream& out, const KernelKey& key) {
-    out << R"("kernel":)" << kdvfs::detail::json_string(key.name) << R"(,"variant":)"
-        << key.variant.index;
-}
-
-inline void put(std::ostream& out, const GateRefusal& gate) {
-    const auto seconds = [](Duration time) {
-        return kdvfs::detail::json_number(Seconds{time}.count());
+inline void write_fields(io::JsonFields& out, const EnergyEstimate& energy) {
+    const auto known = [&](Joules joules) {
+        return energy.resolved ? std::optional{joules} : std::nullopt;
     };
-    out << R"({"failed":")" << (gate.too_short ? "dwell" : "late_raise") << R"(","dwell_s":)"
-        << seconds(gate.dwell) << R"(,"switch_latency_s":)" << seconds(gate.switch_latency)
-        << R"(,"least_latencies":)" << kdvfs::detail::json_number(gate.least_latencies)
-        << R"(,"loss":)" << kdvfs::detail::json_number(gate.loss) << R"(,"tolerated_loss":)"
-        << kdvfs::detail::json_number(gate.tolerated_loss) << '}';
+    out("joules", known(energy.joules))("half_width_95", known(energy.half_width));
+    out("noise_half_width_95", known(energy.noise_half_width()));
+    out("sensor_half_width_95", known(energy.sensor_half_width));
+    out("status", energy.resolved ? "resolved" : "unresolved");
 }
 
-inline void put(std::ostream& out, const KernelScopes& scopes) {
-    out << R"({"asked":)" << scopes.asked << R"(,"observed":)" << scopes.observed << R"(,"missed":)"
-        << scopes.missed << R"(,"switched":)" << scopes.switched << R"(,"overtaken":)"
-        << scopes.overtaken << R"(,"not_worth_it":)" << scopes.not_worth_it << R"(,"gate":)";
-    if (scopes.gate) {
-        put(out, *scopes.gate);
-    } else {
-        out << "null";
-    }
-    out << '}';
+inline void write_fields(io::JsonFields& out, const GateRefusal& gate) {
+    out("failed", gate.too_short ? "dwell" : "late_raise")("dwell_s", gate.dwell);
+    out("switch_latency_s", gate.switch_latency)("least_latencies", gate.least_latencies);
+    out("loss", gate.loss)("tolerated_loss", gate.tolerated_loss);
 }
 
-inline void put(std::ostream& out, const ReportRow& row) {
-    out << '{';
-    put(out, row.kernel);
-    out << R"(,"calls":)" << row.calls << R"(,"metered_calls":)" << row.metered_calls
-        << R"(,"time_s":)" << kdvfs::detail::json_number(row.time.count())
-        << R"(,"call_time_half_width_s":)" << known_or_null(row.call_time_half_width)
-        << R"(,"counted_time_s":)" << kdvfs::detail::json_number(row.counted_time.count())
-        << R"(,"energy":)";
-    put(out, row.energy);
-    out << R"(,"repeated":)";
-    if (row.repeated) {
-        using kdvfs::detail::json_number;
-        out << R"({"power_w":)" << json_number(row.repeated->power.count)
-            << R"(,"power_half_width_w":)" << json_number(row.repeated->half_width.count)
-            << R"(,"repeats":)" << row.repeated->calls << R"(,"repeats_time_s":)"
-            << json_number(row.repeated->time.count()) << R"(,"repeats_held_mhz":)"
-            << row.repeated->held.count << '}';
-    } else {
-        out << "null";
-    }
+inline void write_fields(io::JsonFields& out, const KernelScopes& scopes) {
+    out("asked", scopes.asked)("observed", scopes.observed)("missed", scopes.missed);
+    out("switched", scopes.switched)("overtaken", scopes.overtaken);
+    out("not_worth_it", scopes.not_worth_it)("gate", scopes.gate);
+}
+
+inline void write_fields(io::JsonFields& out, const RepeatedFigure& repeated) {
+    out("power_w", repeated.power)("power_half_width_w", repeated.half_width);
+    out("repeats", repeated.calls)("repeats_time_s", repeated.time);
+    out("repeats_held_mhz", repeated.held);
+}
+
+inline void write_fields(io::JsonFields& out, const ClockShare& clock) {
+    out("core_mhz", clock.clock)("share", clock.share);
+}
+
+inline std::optional<Seconds> known_time(Seconds time) {
+    return time > Seconds{0} ? std::optional{time} : std::nullopt;
+}
+
+inline void write_fields(io::JsonFields& out, const ReportRow& row) {
+    write_fields(out, row.kernel);
+    out("calls", row.calls)("metered_calls", row.metered_calls)("time_s", row.time);
+    out("call_time_half_width_s", known_time(row.call_time_half_width));
+    out("counted_time_s", row.counted_time)("energy", row.energy)("repeated", row.repeated);
     // Each second name is the earlier one, kept until 0.4.
-    for (const char* name : {"requested", "asked"}) {
-        out << ",\"" << name << "\":";
-        put(out, row.asked);
-    }
-    for (const char* name : {"reported", "applied"}) {
-        out << ",\"" << name << "\":";
-        put(out, row.applied);
-    }
+    for (const char* name : {"requested", "asked"}) out(name, row.asked);
+    for (const char* name : {"reported", "applied"}) out(name, row.applied);
     for (const std::string name : {"measured", "held"}) {
-        out << ",\"" << name << "_core_mhz\":" << row.held.count << ",\"" << name
-            << "_share\":" << kdvfs::detail::json_number(row.held_share) << ",\"" << name
-            << "_clocks\":[";
-        std::string_view comma;
-        for (const ClockShare& each : row.held_clocks) {
-            out << std::exchange(comma, ",") << R"({"core_mhz":)" << each.clock.count
-                << R"(,"share":)" << kdvfs::detail::json_number(each.share) << '}';
-        }
-        out << ']';
+        out(name + "_core_mhz", row.held)(name + "_share", row.held_share);
+        out(name + "_clocks", row.held_clocks);
     }
-    out << R"(,"direct_power_w":)"
-        << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "null")
-        << R"(,"direct_disagrees":)" << (row.direct_disagrees ? "true" : "false") << R"(,"kept":)"
-        << (row.kept ? "true" : "false") << R"(,"requested_share":)"
-        << kdvfs::detail::json_number(row.asked_share) << R"(,"asked_share":)"
-        << kdvfs::detail::json_number(row.asked_share) << R"(,"scopes":)";
-    put(out, row.scopes);
-    out << '}';
+    out("direct_power_w", row.direct_power)("direct_disagrees", row.direct_disagrees);
+    out("kept", row.kept)("requested_share", row.asked_share)("asked_share", row.asked_share);
+    out("scopes", row.scopes);
 }
 
-inline void put(std::ostream& out, const KernelGroup& group) {
-    out << R"({"kernels":[)";
-    std::string_view comma;
-    for (const KernelKey& kernel : group.kernels) {
-        out << comma << '{';
-        put(out, kernel);
-        out << '}';
-        comma = ",";
-    }
-    out << R"(],"with_idle":)" << (group.with_idle ? "true" : "false") << R"(,"energy":)";
-    put(out, group.energy);
-    out << '}';
+inline void write_fields(io::JsonFields& out, const KernelGroup& group) {
+    out("kernels", group.kernels)("with_idle", group.with_idle)("energy", group.energy);
 }
 
-inline void put(std::ostream& out, const EnergyLevel& level) {
-    out << R"({"level":)";
+inline void write_fields(io::JsonFields& out, const EnergyLevel& level) {
     if (level.iteration) {
-        out << R"("iteration","kernel":null,"variant":null)";
+        out("level", "iteration")("kernel", std::nullopt)("variant", std::nullopt);
     } else {
-        out << R"("scope",)";
-        put(out, level.scope);
+        write_fields(out("level", "scope"), level.scope);
     }
-    out << R"(,"runs":)" << level.runs << R"(,"time_s":)"
-        << kdvfs::detail::json_number(level.time.count()) << R"(,"run_time_half_width_s":)"
-        << known_or_null(level.run_time_half_width) << R"(,"counted_time_s":)"
-        << kdvfs::detail::json_number(level.counted_time.count()) << R"(,"energy":)";
-    put(out, level.energy);
-    out << R"(,"energy_per_run":)";
-    put(out, level.per_run());
-    out << '}';
+    out("runs", level.runs)("time_s", level.time);
+    out("run_time_half_width_s", known_time(level.run_time_half_width));
+    out("counted_time_s", level.counted_time)("energy", level.energy);
+    out("energy_per_run", level.per_run());
 }
 
-inline void put(std::ostream& out, const EnergyTotals& totals) {
-    out << R"({"counter_j":)" << kdvfs::detail::json_number(totals.counter.count)
-        << R"(,"kernels":)";
-    put(out, totals.kernels);
-    out << R"(,"idle":)";
-    put(out, totals.idle);
-    out << R"(,"unexplained_j":)" << kdvfs::detail::json_number(totals.unexplained.count)
-        << R"(,"unexplained_half_width_j":)"
-        << kdvfs::detail::json_number(totals.unexplained_half_width.count)
-        << R"(,"counted_time_s":)" << kdvfs::detail::json_number(totals.counted_time.count())
-        << R"(,"idle_time_s":)" << kdvfs::detail::json_number(totals.idle_time.count())
-        << R"(,"rests":[)";
-    for (std::size_t i = 0; i < totals.rests.size(); ++i) {
-        const ClockRest& rest = totals.rests[i];
-        out << (i > 0 ? "," : "") << R"({"clock":)";
-        put(out, rest.clock);
-        out << R"(,"time_s":)" << kdvfs::detail::json_number(rest.time.count()) << R"(,"energy":)";
-        put(out, rest.energy);
-        out << '}';
-    }
-    out << R"(],"outside_j":)" << kdvfs::detail::json_number(totals.outside.count)
-        << R"(,"reference":)";
-    if (!totals.reference) {
-        out << "null}";
-        return;
-    }
-    out << R"({"name":)" << kdvfs::detail::json_string(totals.reference->name) << R"(,"joules":)"
-        << kdvfs::detail::json_number(totals.reference->joules.count) << R"(,"time_s":)"
-        << kdvfs::detail::json_number(totals.reference->time.count()) << R"(,"counter_j":)"
-        << kdvfs::detail::json_number(totals.reference->counter.count) << R"(,"counter_time_s":)"
-        << kdvfs::detail::json_number(totals.reference->counter_time.count())
-        << R"(,"counter_share":)" << kdvfs::detail::json_number(totals.reference->ratio()) << "}}";
+inline void write_fields(io::JsonFields& out, const ClockRest& rest) {
+    out("clock", rest.clock)("time_s", rest.time)("energy", rest.energy);
 }
 
-inline void put(std::ostream& out, const AttributionFit& fit) {
-    using kdvfs::detail::json_number;
-    out << R"({"source":)" << kdvfs::detail::json_string(fit.source) << R"(,"rows":)" << fit.rows
-        << R"(,"refused_rows":)" << fit.refused_rows << R"(,"refused_share":)"
-        << json_number(fit.refused_share()) << R"(,"autocorrelation":)"
-        << json_number(fit.autocorrelation) << R"(,"scatter_w":)" << json_number(fit.scatter.count)
-        << R"(,"whitened":)" << (fit.whitened ? "true" : "false") << R"(,"repeated_scale":)"
-        << json_number(fit.repeated_scale) << R"(,"repeated_spread":)"
-        << json_number(fit.repeated_spread) << R"(,"sensor":)";
-    if (fit.sensor) {
-        out << R"({"delay_s":)" << json_number(fit.sensor->delay.count()) << R"(,"memory_s":)"
-            << json_number(fit.sensor->memory.count()) << R"(,"window_s":)"
-            << json_number(fit.sensor->window.count()) << R"(,"rise_s":)"
-            << json_number(fit.sensor->rise.count()) << '}';
-    } else {
-        out << "null";
-    }
-    out << R"(,"covariance_j2":[)";
-    const char* line = "";
-    for (const std::vector<double>& row : fit.covariance) {
-        out << line << '[';
-        const char* comma = "";
-        for (const double value : row) {
-            out << comma << json_number(value);
-            comma = ",";
-        }
-        out << ']';
-        line = ",";
-    }
-    out << "]}";
+inline void write_fields(io::JsonFields& out, const ReferenceTotals& reference) {
+    out("name", reference.name)("joules", reference.joules)("time_s", reference.time);
+    out("counter_j", reference.counter)("counter_time_s", reference.counter_time);
+    out("counter_share", reference.ratio());
 }
 
-inline void put(std::ostream& out, const ScopeCounts& scopes) {
-    out << R"({"scopes":)" << scopes.scopes << R"(,"switches":)" << scopes.switches
-        << R"(,"stream_redundant":)" << scopes.stream_redundant << R"(,"device_redundant":)"
-        << scopes.device_redundant << R"(,"not_worth_it":)" << scopes.not_worth_it
-        << R"(,"missed":)" << scopes.missed << R"(,"overtaken":)" << scopes.overtaken
-        << R"(,"pending":)" << scopes.pending << R"(,"refused":)" << scopes.refused << R"(,"kept":)"
-        << scopes.kept << R"(,"captured":)" << scopes.captured << R"(,"measured":)"
-        << scopes.measured << R"(,"followed":)" << scopes.followed << R"(,"unmetered":)"
-        << scopes.unmetered << R"(,"writes":)" << scopes.writes;
-    out << R"(,"stream_elided":)" << scopes.stream_redundant;         // earlier name, until 0.4
-    out << R"(,"device_elided":)" << scopes.device_redundant << '}';  // earlier name, until 0.4
+inline void write_fields(io::JsonFields& out, const EnergyTotals& totals) {
+    out("counter_j", totals.counter)("kernels", totals.kernels)("idle", totals.idle);
+    out("unexplained_j", totals.unexplained);
+    out("unexplained_half_width_j", totals.unexplained_half_width);
+    out("counted_time_s", totals.counted_time)("idle_time_s", totals.idle_time);
+    out("rests", totals.rests)("outside_j", totals.outside)("reference", totals.reference);
 }
 
-inline void put(std::ostream& out, const std::optional<IdleClockShare>& idle) {
-    if (!idle) {
-        out << "null";
-        return;
-    }
-    out << R"({"clock":)";
-    put(out, idle->clock);
-    out << R"(,"times":)" << idle->times << R"(,"time_s":)"
-        << kdvfs::detail::json_number(idle->time.count()) << R"(,"waking_s":)"
-        << kdvfs::detail::json_number(idle->waking.count()) << '}';
+inline void write_fields(io::JsonFields& out, const FoundSensor& sensor) {
+    out("delay_s", sensor.delay)("memory_s", sensor.memory);
+    out("window_s", sensor.window)("rise_s", sensor.rise);
 }
 
-inline void put(std::ostream& out, const std::optional<FollowedShare>& followed) {
-    if (!followed) {
-        out << "null";
-        return;
-    }
-    out << R"({"share":)" << kdvfs::detail::json_number(followed->share()) << R"(,"launches":)"
-        << followed->launches << R"(,"lost_launches":)" << followed->lost_launches
-        << R"(,"left_out":)" << followed->left_out << R"(,"added":)" << followed->added
-        << R"(,"swapped":)" << followed->swapped << R"(,"replaced":)" << followed->replaced
-        << R"(,"times_lost":)" << followed->times_lost << R"(,"given_up":)"
-        << (followed->given_up ? "true" : "false") << R"(,"mismatches":{)";
-    std::string all;
-    for (const auto& [kernel, times] : followed->mismatch)
-        all += (all.empty() ? "" : ",") + kdvfs::detail::json_string(kernel) + ':' +
-               std::to_string(times);
-    out << all << R"(},"stumbled_over":{)" << all << "}}";  // earlier name, until 0.4
+inline void write_fields(io::JsonFields& out, const AttributionFit& fit) {
+    out("source", fit.source)("rows", fit.rows)("refused_rows", fit.refused_rows);
+    out("refused_share", fit.refused_share())("autocorrelation", fit.autocorrelation);
+    out("scatter_w", fit.scatter)("whitened", fit.whitened);
+    out("repeated_scale", fit.repeated_scale)("repeated_spread", fit.repeated_spread);
+    out("sensor", fit.sensor)("covariance_j2", fit.covariance);
 }
 
-inline void put(std::ostream& out, const std::string& text) {
-    out << kdvfs::detail::json_string(text);
+inline void write_fields(io::JsonFields& out, const ScopeCounts& scopes) {
+    out("scopes", scopes.scopes)("switches", scopes.switches);
+    out("stream_redundant", scopes.stream_redundant)("device_redundant", scopes.device_redundant);
+    out("not_worth_it", scopes.not_worth_it)("missed", scopes.missed);
+    out("overtaken", scopes.overtaken)("pending", scopes.pending)("refused", scopes.refused);
+    out("kept", scopes.kept)("captured", scopes.captured)("measured", scopes.measured);
+    out("followed", scopes.followed)("unmetered", scopes.unmetered)("writes", scopes.writes);
+    out("stream_elided", scopes.stream_redundant);  // earlier name, until 0.4
+    out("device_elided", scopes.device_redundant);  // earlier name, until 0.4
 }
 
-template <class Items>
-void put_list(std::ostream& out, const Items& items) {
-    out << '[';
-    std::string_view comma;
-    for (const auto& item : items) {
-        out << comma << '\n';
-        put(out, item);
-        comma = ",";
-    }
-    out << ']';
+inline void write_fields(io::JsonFields& out, const IdleClockShare& idle) {
+    out("clock", idle.clock)("times", idle.times)("time_s", idle.time)("waking_s", idle.waking);
 }
 
-}  // namespace report_json
+inline void write_fields(io::JsonFields& out, const FollowedShare& followed) {
+    const auto mismatches = [&](io::JsonFields& all) {
+        for (const auto& [kernel, times] : followed.mismatch) all(kernel, times);
+    };
+    out("share", followed.share())("launches", followed.launches);
+    out("lost_launches", followed.lost_launches)("left_out", followed.left_out);
+    out("added", followed.added)("swapped", followed.swapped)("replaced", followed.replaced);
+    out("times_lost", followed.times_lost)("given_up", followed.given_up);
+    out("mismatches", mismatches)("stumbled_over", mismatches);  // earlier name, until 0.4
+}
 
 KDVFS_INLINE void write_json(std::ostream& out, const Report& report) {
-    const DeviceInfo& device = report.device;
-    out << R"({"device":{"name":)" << kdvfs::detail::json_string(device.name) << R"(,"address":)"
-        << kdvfs::detail::json_string(device.address) << R"(,"architecture":)"
-        << kdvfs::detail::json_string(device.architecture) << R"(,"mechanism":)"
-        << kdvfs::detail::json_string(device.mechanism) << R"(,"simulated":)"
-        << (device.simulated ? "true" : "false") << R"(},"measure_only":)"
-        << (report.measure_only ? "true" : "false") << R"(,"scopes":)";
-    report_json::put(out, report.scopes);
-    out << R"(,"totals":)";
-    report_json::put(out, report.totals);
-    out << R"(,"fit":)";
-    report_json::put(out, report.fit);
-    out << R"(,"rows":)";
-    report_json::put_list(out, report.rows);
-    out << R"(,"groups":)";
-    report_json::put_list(out, report.groups);
-    out << R"(,"levels":)";
-    report_json::put_list(out, report.levels);
-    out << R"(,"followed":)";
-    report_json::put(out, report.followed);
-    out << R"(,"idle_clock":)";
-    report_json::put(out, report.idle_clock);
-    out << R"(,"notes":)";
-    report_json::put_list(out, report.notes);
-    out << "}\n";
+    std::string text;
+    io::append_json(text, [&](io::JsonFields& fields) {
+        fields("device", [&](io::JsonFields& device) {
+            const DeviceInfo& info = report.device;
+            device("name", info.name)("address", info.address);
+            device("architecture", info.architecture)("mechanism", info.mechanism);
+            device("simulated", info.simulated);
+        })("measure_only", report.measure_only);
+        fields("scopes", report.scopes)("totals", report.totals)("fit", report.fit);
+        fields("rows", io::JsonLines{report.rows})("groups", io::JsonLines{report.groups});
+        fields("levels", io::JsonLines{report.levels})("followed", report.followed);
+        fields("idle_clock", report.idle_clock)("notes", io::JsonLines{report.notes});
+    });
+    out << text << '\n';
 }
 
 namespace record_files {

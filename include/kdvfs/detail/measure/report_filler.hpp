@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kdvfs/detail/measure/attribution.hpp>
-#include <kdvfs/detail/measure/batch_means.hpp>
 #include <kdvfs/detail/measure/energy_sums.hpp>
 #include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>

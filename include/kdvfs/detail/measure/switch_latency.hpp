@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
-#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/units.hpp>
@@ -13,10 +13,10 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::measure {
@@ -230,36 +230,28 @@ inline std::vector<SwitchLatency> measure_switch_latencies(const std::vector<Clo
     return latencies;
 }
 
+inline void write_fields(io::JsonFields& out, const SwitchLatency& entry) {
+    const auto known = [&](Duration time) {
+        return entry.status == SwitchStatus::measured ? std::optional{time} : std::nullopt;
+    };
+    out("from", entry.from)("to", entry.to)("status", to_string(entry.status));
+    out("switching_s", known(entry.switching))("switching_low_s", known(entry.switching_low));
+    out("switching_high_s", known(entry.switching_high));
+    out("transition_s", known(entry.transition))("iteration_s", entry.iteration);
+    out("repetitions", entry.repetitions)("outliers", entry.outliers);
+}
+
 /// The matrix as a JSON object: the device, and an entry per pair, in seconds; what was not
 /// measured is null. `kdvfs report` draws it.
 inline void write_switch_json(std::ostream& out, const DeviceInfo& device,
                               const std::vector<SwitchLatency>& latencies) {
-    const auto seconds = [](const SwitchLatency& entry, Duration time) {
-        return entry.status == SwitchStatus::measured
-                   ? kdvfs::detail::json_number(Seconds{time}.count())
-                   : std::string{"null"};
-    };
-    const auto point = [](ClockPoint clock) {
-        return R"({"core_mhz":)" + std::to_string(clock.core.count) + R"(,"memory_mhz":)" +
-               std::to_string(clock.memory.count) + '}';
-    };
-    out << R"({"gpu":)" << kdvfs::detail::json_string(gpu_name(device)) << R"(,"device":)"
-        << kdvfs::detail::json_string(to_string(device)) << R"(,"mechanism":)"
-        << kdvfs::detail::json_string(device.mechanism) << R"(,"simulated":)"
-        << (device.simulated ? "true" : "false") << R"(,"pairs":[)";
-    std::string_view comma;
-    for (const SwitchLatency& entry : latencies) {
-        out << comma << "\n{\"from\":" << point(entry.from) << R"(,"to":)" << point(entry.to)
-            << R"(,"status":")" << to_string(entry.status) << R"(","switching_s":)"
-            << seconds(entry, entry.switching) << R"(,"switching_low_s":)"
-            << seconds(entry, entry.switching_low) << R"(,"switching_high_s":)"
-            << seconds(entry, entry.switching_high) << R"(,"transition_s":)"
-            << seconds(entry, entry.transition) << R"(,"iteration_s":)"
-            << kdvfs::detail::json_number(Seconds{entry.iteration}.count()) << R"(,"repetitions":)"
-            << entry.repetitions << R"(,"outliers":)" << entry.outliers << '}';
-        comma = ",";
-    }
-    out << "]}\n";
+    std::string text;
+    io::append_json(text, [&](io::JsonFields& fields) {
+        fields("gpu", gpu_name(device))("device", to_string(device));
+        fields("mechanism", device.mechanism)("simulated", device.simulated);
+        fields("pairs", io::JsonLines{latencies});
+    });
+    out << text << '\n';
 }
 
 }  // namespace kdvfs::inline v0_3::measure

@@ -3,7 +3,7 @@
 
 #include <kdvfs/measure/trace.hpp>
 
-#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
@@ -11,13 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <mutex>
-#include <ostream>
-#include <string>
-#include <string_view>
-#include <thread>
+#include <cstdlib>
 #include <utility>
 
 namespace kdvfs::inline v0_3::measure {
@@ -47,11 +41,12 @@ KDVFS_INLINE void TraceWriter::close() {
 KDVFS_INLINE TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& device, TimePoint origin,
                                       ClockPoint highest)
     : out_{&out}, origin_{origin}, highest_{highest} {
-    line_ = R"({"displayTimeUnit":"ns","otherData":{"device":)";
-    line_ += kdvfs::detail::json_string(to_string(device));
-    line_ += R"(,"mechanism":)" + kdvfs::detail::json_string(device.mechanism);
-    line_ += device.simulated ? R"(,"simulated":true},"traceEvents":[)"
-                              : R"(,"simulated":false},"traceEvents":[)";
+    line_ = '{';
+    io::JsonFields fields{line_};
+    fields("displayTimeUnit", "ns")("otherData", [&](io::JsonFields& other) {
+        other("device", to_string(device))("mechanism", device.mechanism);
+        other("simulated", device.simulated);
+    })("traceEvents", io::JsonText{"["});
     *out_ << line_;
     const std::string gpu = (device.simulated ? "simulated GPU " : "GPU ") + to_string(device);
     name_track("process_name", device_process, switch_track, gpu);
@@ -61,38 +56,32 @@ KDVFS_INLINE TraceWriter::TraceWriter(std::ostream& out, const DeviceInfo& devic
 
 KDVFS_INLINE void TraceWriter::kernel(const KernelInterval& interval, const KernelKey& key) {
     name_stream(device_process, interval.track, "stream ");
-    begin_event("X", device_process, interval.track.value + 1, interval.start);
-    line_ += R"(,"dur":)";
-    put_microseconds(interval.end - interval.start);
-    line_ += R"(,"cat":"kernel","name":)" + kdvfs::detail::json_string(to_string(key));
-    line_ += R"(,"args":{"asked":)" + kdvfs::detail::json_string(to_string(interval.asked));
-    line_ += R"(,"held_mhz":)" + std::to_string(held_clock(interval).count) + '}';
+    event("X", device_process, interval.track.value + 1, interval.start)(
+        "dur", microseconds(interval.end - interval.start))("cat", "kernel")(
+        "name", to_string(key))("args", [&](io::JsonFields& arguments) {
+        arguments("asked", to_string(interval.asked))("held_mhz", held_clock(interval));
+    });
     end_event();
 }
 
 KDVFS_INLINE void TraceWriter::scope(TrackId track, const KernelKey& key, TimePoint begin,
                                      TimePoint end) {
     name_stream(host_process, track, "scopes of stream ");
-    begin_event("X", host_process, track.value + 1, begin);
-    line_ += R"(,"dur":)";
-    put_microseconds(end - begin);
-    line_ += R"(,"cat":"scope","name":)" + kdvfs::detail::json_string(to_string(key));
+    event("X", host_process, track.value + 1, begin)("dur", microseconds(end - begin))(
+        "cat", "scope")("name", to_string(key));
     end_event();
 }
 
 KDVFS_INLINE void TraceWriter::clock_switch(TimePoint called, TimePoint effective, ClockPoint from,
                                             ClockPoint to) {
-    begin_event("X", device_process, switch_track, called);
-    line_ += R"(,"dur":)";
-    put_microseconds(effective - called);
-    line_ += R"(,"cat":"switch","name":)" + kdvfs::detail::json_string(to_string(to));
-    line_ += R"(,"args":{"from":)" + kdvfs::detail::json_string(to_string(from)) + '}';
+    event("X", device_process, switch_track, called)("dur", microseconds(effective - called))(
+        "cat", "switch")("name", to_string(to))(
+        "args", [&](io::JsonFields& arguments) { arguments("from", to_string(from)); });
     end_event();
 }
 
 KDVFS_INLINE void TraceWriter::fault(TimePoint at, std::string_view words) {
-    begin_event("i", device_process, switch_track, at);
-    line_ += R"(,"s":"g","cat":"fault","name":)" + kdvfs::detail::json_string(words);
+    event("i", device_process, switch_track, at)("s", "g")("cat", "fault")("name", words);
     end_event();
 }
 
@@ -109,20 +98,17 @@ KDVFS_INLINE void TraceWriter::clock(TimePoint at, std::string_view which, Clock
 }
 
 KDVFS_INLINE void TraceWriter::counter(TimePoint at, std::string_view name, double value) {
-    begin_event("C", device_process, switch_track, at);
-    line_ += R"(,"name":)" + kdvfs::detail::json_string(name) + R"(,"args":{"value":)" +
-             kdvfs::detail::json_number(value) + '}';
+    event("C", device_process, switch_track, at)("name", name)(
+        "args", [&](io::JsonFields& arguments) { arguments("value", value); });
     end_event();
 }
 
-KDVFS_INLINE void TraceWriter::begin_event(std::string_view phase, std::uint32_t process,
-                                           std::uint32_t track, TimePoint at) {
-    line_ = first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+KDVFS_INLINE io::JsonFields TraceWriter::event(std::string_view phase, std::uint32_t process,
+                                               std::uint32_t track, TimePoint at) {
+    line_ = first_ ? "\n{" : ",\n{";
     first_ = false;
-    line_ += phase;
-    line_ += R"(","pid":)" + std::to_string(process) + R"(,"tid":)" + std::to_string(track);
-    line_ += R"(,"ts":)";
-    put_microseconds(at - origin_);
+    io::JsonFields fields{line_};
+    return fields("ph", phase)("pid", process)("tid", track)("ts", microseconds(at - origin_));
 }
 
 KDVFS_INLINE void TraceWriter::end_event() {
@@ -133,9 +119,8 @@ KDVFS_INLINE void TraceWriter::end_event() {
 
 KDVFS_INLINE void TraceWriter::name_track(std::string_view what, std::uint32_t process,
                                           std::uint32_t track, std::string_view name) {
-    begin_event("M", process, track, origin_);
-    line_ += R"(,"name":)" + kdvfs::detail::json_string(what) + R"(,"args":{"name":)" +
-             kdvfs::detail::json_string(name) + '}';
+    event("M", process, track, origin_)("name", what)(
+        "args", [&](io::JsonFields& arguments) { arguments("name", name); });
     end_event();
     --events_;
 }
@@ -147,14 +132,11 @@ KDVFS_INLINE void TraceWriter::name_stream(std::uint32_t process, TrackId track,
     }
 }
 
-KDVFS_INLINE void TraceWriter::put_microseconds(Duration time) {
-    auto nanoseconds = time.count();
-    if (nanoseconds < 0) {
-        line_ += '-';
-        nanoseconds = -nanoseconds;
-    }
+KDVFS_INLINE io::JsonText TraceWriter::microseconds(Duration time) {
+    const auto nanoseconds = std::abs(time.count());
     const std::string part = std::to_string(nanoseconds % 1000);
-    line_ += std::to_string(nanoseconds / 1000) + '.' + std::string(3 - part.size(), '0') + part;
+    return {(time.count() < 0 ? "-" : "") + std::to_string(nanoseconds / 1000) + '.' +
+            std::string(3 - part.size(), '0') + part};
 }
 
 KDVFS_INLINE void TraceWriter::end() {

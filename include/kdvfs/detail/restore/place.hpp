@@ -14,7 +14,6 @@
 #include <concepts>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

@@ -9,16 +9,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::serve {
 

@@ -6,14 +6,10 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::serve {
 

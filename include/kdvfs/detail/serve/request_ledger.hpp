@@ -7,12 +7,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 
-#include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
 #include <utility>
 
 namespace kdvfs::inline v0_3::serve {

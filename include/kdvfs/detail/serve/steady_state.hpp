@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/format_text.hpp>
 #include <kdvfs/serve/steady_state.hpp>
 
 #include <kdvfs/detail/io/csv.hpp>
@@ -10,13 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <numeric>
-#include <optional>
-#include <span>
-#include <string>
 
 namespace kdvfs::inline v0_3::serve {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/serve/step_plan.hpp>
 
 #include <kdvfs/clock.hpp>
@@ -11,13 +11,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::serve {
 

@@ -3,25 +3,18 @@
 
 #include <kdvfs/train/batch_size.hpp>
 
-#include <kdvfs/detail/train/gaussian_process.hpp>
-#include <kdvfs/error.hpp>
-#include <kdvfs/units.hpp>
+#include <kdvfs/detail/solve/gaussian_condition.hpp>
 
 #include <Eigen/Cholesky>
 #include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <iterator>
-#include <limits>
-#include <optional>
 #include <random>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 
@@ -279,10 +272,41 @@ private:
     /// One part for each share that the law may have, weighted by the likelihood of what was seen.
     [[nodiscard]] static Mixture predict(const Observed& observed, const Law& law,
                                          const std::vector<double>& at) {
+        using Eigen::Index;
+        const auto vector_of = [](const std::vector<double>& values) {
+            return Eigen::Map<const Eigen::VectorXd>{values.data(),
+                                                     static_cast<Index>(values.size())};
+        };
+        const auto between = [&](const std::vector<double>& rows,
+                                 const std::vector<double>& columns) {
+            const Deviations deviations{law.deviations};
+            return Eigen::MatrixXd{Eigen::MatrixXd::NullaryExpr(
+                static_cast<Index>(rows.size()), static_cast<Index>(columns.size()),
+                [&](Index i, Index j) {
+                    return deviations(rows[static_cast<std::size_t>(i)],
+                                      columns[static_cast<std::size_t>(j)]);
+                })};
+        };
+        const solve::GaussianCondition known{between(observed.places, observed.places),
+                                             vector_of(observed.variances)};
+        const Eigen::MatrixXd common = between(observed.places, at);
+        const Eigen::MatrixXd explained = known.explained(common);
+        const Eigen::MatrixXd covariance = between(at, at) - explained.transpose() * explained;
+        double level = 0;
+        for (const double log : observed.logs)
+            level += log / static_cast<double>(observed.logs.size());
         Mixture mixture;
         double most = -std::numeric_limits<double>::infinity();
         for (const double share : {0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0}) {
-            mixture.push_back(predict(observed, law, share, at));
+            const auto expected = [&](const std::vector<double>& places) {
+                return vector_of(places)
+                    .unaryExpr([&](double octaves) { return level + law.log(share, octaves); })
+                    .eval();
+            };
+            const Eigen::VectorXd beside = vector_of(observed.logs) - expected(observed.places);
+            mixture.push_back({known.log_likelihoods(beside)(0),
+                               expected(at) + common.transpose() * known.weights(beside),
+                               covariance});
             most = std::max(most, mixture.back().weight);
         }
         double sum = 0;
@@ -290,27 +314,6 @@ private:
         for (Normal& part : mixture) part.weight /= sum;
         return mixture;
     }
-
-    /// The part for one share, with the log likelihood for its weight.
-    [[nodiscard]] static Normal predict(const Observed& observed, const Law& law, double share,
-                                        const std::vector<double>& at) {
-        const auto n = static_cast<Eigen::Index>(observed.places.size());
-        Eigen::VectorXd values(n);
-        Eigen::VectorXd noise(n);
-        double level = 0;
-        for (const double log : observed.logs) level += log / static_cast<double>(n);
-        for (Eigen::Index i = 0; i < n; ++i) {
-            const auto k = static_cast<std::size_t>(i);
-            values(i) = observed.logs[k] - level - law.log(share, observed.places[k]);
-            noise(i) = observed.variances[k];
-        }
-        const Process process{observed.places, values, noise, Deviations{law.deviations}};
-        Normal part{process.log_likelihood(), process.mean(at), process.posterior(at)};
-        for (std::size_t i = 0; i < at.size(); ++i)
-            part.mean(static_cast<Eigen::Index>(i)) += level + law.log(share, at[i]);
-        return part;
-    }
-    using Process = GaussianProcess<double, Deviations>;
 
     const BatchSizeOptions& options_;
     const BatchSizeState& state_;

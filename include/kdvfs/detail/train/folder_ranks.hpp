@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/format_text.hpp>
-#include <kdvfs/train/folder_ranks.hpp>
-
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
+#include <kdvfs/train/folder_ranks.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/units.hpp>
 
@@ -13,19 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <random>
-#include <span>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 

@@ -9,13 +9,8 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/pipeline.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 

@@ -13,7 +13,6 @@
 #include <numbers>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::train {

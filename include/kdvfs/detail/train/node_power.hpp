@@ -3,21 +3,12 @@
 
 #include <kdvfs/train/node_power.hpp>
 
-#include <kdvfs/detail/train/share_watts.hpp>
-#include <kdvfs/device/contracts.hpp>
-#include <kdvfs/error.hpp>
-#include <kdvfs/units.hpp>
+#include <kdvfs/detail/train/node_forecast.hpp>
 
 #include <gsl/assert>
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <limits>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 

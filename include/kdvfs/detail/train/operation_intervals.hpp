@@ -7,7 +7,6 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>

@@ -8,7 +8,6 @@
 #include <kdvfs/detail/train/schedules.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/pipeline_shape.hpp>
-#include <kdvfs/train/schedules.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -16,11 +15,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>

@@ -9,8 +9,6 @@
 #include <kdvfs/detail/train/shrunk_curves.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/train/frontier.hpp>
-#include <kdvfs/train/pipeline.hpp>
-#include <kdvfs/units.hpp>
 
 #include <Eigen/Core>
 
@@ -19,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <random>
 #include <string>

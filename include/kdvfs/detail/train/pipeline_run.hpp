@@ -20,7 +20,6 @@
 #include <iterator>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::train::detail {

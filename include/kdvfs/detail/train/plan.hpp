@@ -10,10 +10,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 

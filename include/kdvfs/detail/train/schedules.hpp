@@ -8,11 +8,8 @@
 #include <kdvfs/train/pipeline.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::train {
 

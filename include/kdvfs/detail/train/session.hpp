@@ -9,10 +9,8 @@
 #include <kdvfs/detail/train/operation_intervals.hpp>
 #include <kdvfs/detail/train/operation_sweep.hpp>
 #include <kdvfs/detail/train/pipeline_run.hpp>
-#include <kdvfs/detail/train/plan_watch.hpp>
 #include <kdvfs/detail/train/session_plans.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
-#include <kdvfs/detail/train/stage_scopes.hpp>
 #include <kdvfs/detail/train/straggler_plans.hpp>
 #include <kdvfs/detail/train/stragglers.hpp>
 #include <kdvfs/detail/tune/in_background.hpp>
@@ -31,19 +29,15 @@
 #include <cmath>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <iterator>
 #include <map>
-#include <memory>
-#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::train {

@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
-#include <optional>
 #include <utility>
 #include <vector>
 

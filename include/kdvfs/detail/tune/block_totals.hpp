@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/solve/gaussian_condition.hpp>
 #include <kdvfs/detail/tune/curve_estimate.hpp>
 #include <kdvfs/tune/profile.hpp>
 
-#include <Eigen/Cholesky>
 #include <Eigen/Core>
 
 #include <algorithm>
@@ -92,23 +92,23 @@ public:
         if (sums_.empty()) return;
         const std::vector<EnergyCurve> before = curves;
         find_alike(before);
-        Eigen::LLT<Eigen::MatrixXd> factor;
+        solve::GaussianCondition sums;
         for (int round = 0; round < 4; ++round) {
             linearise(curves);
-            Eigen::MatrixXd total = of_sums(before);
+            const Eigen::MatrixXd total = of_sums(before);
             weigh(before, total.diagonal());
+            Eigen::VectorXd noise(total.rows());
             for (Eigen::Index s = 0; s < total.rows(); ++s)
-                total(s, s) += sums_[static_cast<std::size_t>(s)].variance;
-            factor.compute(total);
-            const Eigen::VectorXd gained = factor.solve(negative_log_likelihood(before));
+                noise(s) = sums_[static_cast<std::size_t>(s)].variance;
+            sums = {total, noise};
+            const Eigen::VectorXd gained = sums.weights(residuals(before));
             for (const Eigen::Index k : members_) {
                 const auto i = static_cast<std::size_t>(k);
                 curves[i].mean = before[i].mean + with_sums(before, k) * gained;
             }
         }
         for (const Eigen::Index k : members_) {
-            const Eigen::MatrixXd explained =
-                factor.matrixL().solve(with_sums(before, k).transpose());
+            const Eigen::MatrixXd explained = sums.explained(with_sums(before, k).transpose());
             curves[static_cast<std::size_t>(k)].covariance -= explained.transpose() * explained;
         }
     }
@@ -208,8 +208,7 @@ private:
     }
 
     /// By how much each sum is more than rows say, in logs.
-    [[nodiscard]] Eigen::VectorXd negative_log_likelihood(
-        const std::vector<EnergyCurve>& before) const {
+    [[nodiscard]] Eigen::VectorXd residuals(const std::vector<EnergyCurve>& before) const {
         Eigen::VectorXd found(shares_.rows());
         for (std::size_t s = 0; s < sums_.size(); ++s) {
             const Eigen::Index point = first(sums_[s]).point;
@@ -227,7 +226,7 @@ private:
     void weigh(const std::vector<EnergyCurve>& before, const Eigen::VectorXd& spread) {
         const double scatter = noise();
         for (Sum& sum : sums_) sum.log_energy = 0;
-        const Eigen::VectorXd expected = -negative_log_likelihood(before);
+        const Eigen::VectorXd expected = -residuals(before);
         for (std::size_t s = 0; s < sums_.size(); ++s) {
             const auto i = static_cast<Eigen::Index>(s);
             double precision = 0;

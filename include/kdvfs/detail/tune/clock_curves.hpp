@@ -2,8 +2,8 @@
 #pragma once
 
 #include <kdvfs/clock.hpp>
+#include <kdvfs/detail/solve/gaussian_condition.hpp>
 
-#include <Eigen/Cholesky>
 #include <Eigen/Core>
 #include <Eigen/Eigenvalues>
 
@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <initializer_list>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -71,9 +70,7 @@ public:
     CurvePosterior(const Eigen::MatrixXd& prior, const ClockCurve& curve) : prior_{&prior} {
         for (Eigen::Index i = 0; i < curve.noise.size(); ++i)
             if (std::isfinite(curve.noise(i))) seen_.push_back(i);
-        Eigen::MatrixXd total = prior(seen_, seen_);
-        total.diagonal() += curve.noise(seen_);
-        factor_.compute(total);
+        condition_ = {prior(seen_, seen_), curve.noise(seen_)};
         take(curve);
     }
 
@@ -82,23 +79,21 @@ public:
         const Eigen::VectorXd values = curve.value(seen_);
         level_ = values.mean();
         centred_ = values.array() - level_;
-        weights_ = factor_.solve(centred_);
+        weights_ = condition_.weights(centred_);
     }
 
     /// Of the values of many curves with this one's noise, but for a constant.
     [[nodiscard]] Eigen::VectorXd log_likelihoods(
         const std::vector<const ClockCurve*>& curves) const {
         const auto count = static_cast<Eigen::Index>(curves.size());
-        if (factor_.info() != Eigen::Success)
+        if (!condition_.is_proper())
             return Eigen::VectorXd::Constant(count, -std::numeric_limits<double>::infinity());
         Eigen::MatrixXd centred(static_cast<Eigen::Index>(seen_.size()), count);
         for (Eigen::Index c = 0; c < count; ++c) {
             centred.col(c) = curves[static_cast<std::size_t>(c)]->value(seen_);
             centred.col(c).array() -= centred.col(c).mean();
         }
-        const double determinant = factor_.matrixLLT().diagonal().array().log().sum();
-        factor_.matrixL().solveInPlace(centred);
-        return -0.5 * centred.colwise().squaredNorm().transpose().array() - determinant;
+        return condition_.log_likelihoods(std::move(centred));
     }
     [[nodiscard]] Eigen::VectorXd mean() const {
         return ((*prior_)(Eigen::all, seen_) * weights_).array() + level_;
@@ -106,12 +101,12 @@ public:
     /// By how much each point's variance is less than the prior's: squared norms of the columns.
     /// The product of two columns is what their covariance is less.
     [[nodiscard]] Eigen::MatrixXd explained() const {
-        return factor_.matrixL().solve((*prior_)(seen_, Eigen::all));
+        return condition_.explained((*prior_)(seen_, Eigen::all));
     }
 
     /// By how much each point of the mean, less the level, follows each measured value, less it.
     [[nodiscard]] Eigen::MatrixXd gain() const {
-        return factor_.solve((*prior_)(seen_, Eigen::all)).transpose();
+        return condition_.gain((*prior_)(seen_, Eigen::all));
     }
     /// The points that were measured.
     [[nodiscard]] const std::vector<Eigen::Index>& seen() const { return seen_; }
@@ -119,7 +114,7 @@ public:
 private:
     const Eigen::MatrixXd* prior_;
     std::vector<Eigen::Index> seen_;
-    Eigen::LLT<Eigen::MatrixXd> factor_;
+    solve::GaussianCondition condition_;
     Eigen::VectorXd centred_;
     Eigen::VectorXd weights_;
     double level_ = 0;

@@ -6,11 +6,7 @@
 #include <kdvfs/error.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <functional>
 #include <numbers>
-#include <string>
 #include <utility>
 
 namespace kdvfs::inline v0_3::tune {

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <map>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>

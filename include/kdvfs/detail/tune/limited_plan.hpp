@@ -9,10 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <functional>
-#include <span>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

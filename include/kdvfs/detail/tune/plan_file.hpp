@@ -21,16 +21,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
-#include <functional>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <set>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

@@ -10,10 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

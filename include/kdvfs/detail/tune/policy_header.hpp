@@ -9,16 +9,12 @@
 #include <kdvfs/tune/profile.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
-#include <string>
 #include <string_view>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

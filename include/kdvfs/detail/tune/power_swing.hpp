@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <span>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

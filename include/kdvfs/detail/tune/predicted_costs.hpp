@@ -11,9 +11,7 @@
 #include <cstddef>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

@@ -6,15 +6,8 @@
 #include <kdvfs/detail/tune/sweep_file.hpp>
 #include <kdvfs/error.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

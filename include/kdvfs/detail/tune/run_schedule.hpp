@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/level_shift.hpp>
 #include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/tune/saving.hpp>

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/io/format_text.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/tune/saving.hpp>
-
-#include <string>
 
 namespace kdvfs::inline v0_3::tune {
 

@@ -13,16 +13,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <map>
-#include <optional>
 #include <set>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

@@ -3,19 +3,17 @@
 
 #include <kdvfs/detail/tune/compared_blocks.hpp>
 #include <kdvfs/detail/tune/plan_fields.hpp>
-#include <kdvfs/detail/tune/saving_json.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/saving.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 #include <kdvfs/units.hpp>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,9 +21,39 @@
 
 namespace kdvfs::inline v0_3::tune {
 
+/// What a run has saved, as status files and reports have it: joules and seconds, percent; `null`
+/// where it is not known.
+inline nlohmann::ordered_json to_json(const Saving& saving) {
+    using Json = nlohmann::ordered_json;
+    const auto interval = [](const std::optional<PercentInterval>& change) {
+        return change ? Json{{"mean", change->mean}, {"low", change->low}, {"high", change->high}}
+                      : Json{};
+    };
+    return {{"phase", std::string{to_string(saving.phase)}},
+            {"note", saving.note},
+            {"passed_s", saving.passed.count()},
+            {"followed_s", saving.followed.count()},
+            {"pairs", saving.pairs},
+            {"plans", saving.plans},
+            {"changes", saving.changes},
+            {"energy_change_pct", interval(saving.energy)},
+            {"time_change_pct", interval(saving.time)},
+            {"energy_beyond_one_clock_pct", interval(saving.beyond_one_clock)},
+            {"saved_j", saving.saved.count},
+            {"saved_low_j", saving.saved_low.count},
+            {"saved_high_j", saving.saved_high.count},
+            {"saved_pct", saving.saved_pct},
+            {"by_one_clock_j", saving.by_one_clock ? Json(saving.by_one_clock->count) : Json{}},
+            {"lost_s", saving.lost.count()},
+            {"lost_high_s", saving.lost_high.count()},
+            {"budget_s", saving.budget.count()},
+            {"paid_back_since_s", saving.paid_back ? Json(saving.paid_back->count()) : Json{}},
+            {"text", to_string(saving)}};
+}
+
 /// What a session tells whoever has started its program, in the file that the environment variable
 /// `KDVFS_STATUS` names: `{"gpu","iterations","grid_points","sample_period_s","measure_only"`
-/// `[,"sweep":{...}][,"followed_pct"][,"saving":{...}]` (`saving_json.hpp`)
+/// `[,"sweep":{...}][,"followed_pct"][,"saving":{...}]`
 /// `[,"pairs":[[planned s, planned J, found s, found J of an iteration],...]]}`.
 struct SessionStatus {
     std::string gpu;

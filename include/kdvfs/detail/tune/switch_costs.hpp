@@ -3,25 +3,17 @@
 
 #include <kdvfs/tune/switch_costs.hpp>
 
-#include <kdvfs/detail/io/kept_files.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/solve/multiple_choice.hpp>
 #include <kdvfs/detail/tune/csv_fields.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 
 #include <algorithm>
-#include <cstddef>
-#include <filesystem>
 #include <fstream>
-#include <functional>
-#include <istream>
 #include <map>
 #include <memory>
-#include <optional>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

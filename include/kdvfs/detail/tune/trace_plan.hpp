@@ -17,9 +17,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -14,17 +14,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <fstream>
-#include <functional>
-#include <istream>
 #include <random>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 

@@ -8,7 +8,6 @@
 #include <kdvfs/error.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

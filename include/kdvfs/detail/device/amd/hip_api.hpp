@@ -237,50 +237,64 @@ struct HipApi {
 private:
     /// Null where the runtime is missing or lacks the function.
     struct Runtime {
-        const char* (*error_string)(Status status);
-        Status (*last_error)();
-        Status (*get_device)(int* device);
-        Status (*set_device)(int device);
-        Status (*pci_address)(char* text, int length, int device);
-        Status (*attribute)(int* value, int attribute, int device);
-        int (*device_of)(Stream);
-        Status (*make_stream)(Stream*, unsigned flags);
-        Status (*destroy_stream)(Stream);
-        Status (*synchronize)(Stream);
-        Status (*query_stream)(Stream);
-        Status (*capture_info)(Stream, int* state, unsigned long long* id);
-        Status (*exchange_capture_mode)(int* mode);
-        Status (*register_memory)(void* memory, std::size_t bytes, unsigned flags);
-        Status (*device_address)(void** address, void* memory, unsigned flags);
-        Status (*allocate)(void** address, std::size_t bytes);
-        Status (*allocate_kind)(void** address, std::size_t bytes, unsigned flags);
-        Status (*set_bytes)(void* address, int value, std::size_t count);
-        Status (*write)(Stream, void* address, std::uint32_t value, unsigned flags);
+        const char* (*error_string)(Status status) = library()["hipGetErrorString"];
+        Status (*last_error)() = library()["hipGetLastError"];
+        Status (*get_device)(int* device) = library()["hipGetDevice"];
+        Status (*set_device)(int device) = library()["hipSetDevice"];
+        Status (*pci_address)(char* text, int length,
+                              int device) = library()["hipDeviceGetPCIBusId"];
+        Status (*attribute)(int* value, int attribute,
+                            int device) = library()["hipDeviceGetAttribute"];
+        int (*device_of)(Stream) = library()["hipGetStreamDeviceId"];
+        Status (*make_stream)(Stream*, unsigned flags) = library()["hipStreamCreateWithFlags"];
+        Status (*destroy_stream)(Stream) = library()["hipStreamDestroy"];
+        Status (*synchronize)(Stream) = library()["hipStreamSynchronize"];
+        Status (*query_stream)(Stream) = library()["hipStreamQuery"];
+        Status (*capture_info)(Stream, int* state,
+                               unsigned long long* id) = library()["hipStreamGetCaptureInfo"];
+        Status (*exchange_capture_mode)(int* mode) =
+            library()["hipThreadExchangeStreamCaptureMode"];
+        Status (*register_memory)(void* memory, std::size_t bytes,
+                                  unsigned flags) = library()["hipHostRegister"];
+        Status (*device_address)(void** address, void* memory,
+                                 unsigned flags) = library()["hipHostGetDevicePointer"];
+        Status (*allocate)(void** address, std::size_t bytes) = library()["hipMalloc"];
+        Status (*allocate_kind)(void** address, std::size_t bytes,
+                                unsigned flags) = library()["hipExtMallocWithFlags"];
+        Status (*set_bytes)(void* address, int value, std::size_t count) = library()["hipMemset"];
+        Status (*write)(Stream, void* address, std::uint32_t value,
+                        unsigned flags) = library()["hipStreamWriteValue32"];
         Status (*wait)(Stream, void* address, std::uint32_t value, unsigned flags,
-                       std::uint32_t mask);
-        Status (*set_words)(void* address, int value, std::size_t count, Stream);
+                       std::uint32_t mask) = library()["hipStreamWaitValue32"];
+        Status (*set_words)(void* address, int value, std::size_t count,
+                            Stream) = library()["hipMemsetD32Async"];
         Status (*call_back)(Stream, void (*function)(Stream, Status, void*), void* data,
-                            unsigned flags);
-        Status (*make_event)(Event*);
-        Status (*record)(Event, Stream);
-        Status (*query)(Event);
-        Status (*elapsed)(float* milliseconds, Event from, Event to);
-        Status (*load_module)(void** module, const void* code);
-        Status (*kernel_of)(void** kernel, void* module, const char* name);
+                            unsigned flags) = library()["hipStreamAddCallback"];
+        Status (*make_event)(Event*) = library()["hipEventCreate"];
+        Status (*record)(Event, Stream) = library()["hipEventRecord"];
+        Status (*query)(Event) = library()["hipEventQuery"];
+        Status (*elapsed)(float* milliseconds, Event from,
+                          Event to) = library()["hipEventElapsedTime"];
+        Status (*load_module)(void** module, const void* code) = library()["hipModuleLoadData"];
+        Status (*kernel_of)(void** kernel, void* module,
+                            const char* name) = library()["hipModuleGetFunction"];
         Status (*launch)(void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                          unsigned block_x, unsigned block_y, unsigned block_z,
-                         unsigned shared_bytes, Stream, void** arguments, void** extra);
+                         unsigned shared_bytes, Stream, void** arguments,
+                         void** extra) = library()["hipModuleLaunchKernel"];
         // hipRTC: a part of the runtime at first, a library beside it since.
         int (*create_program)(void** program, const char* source, const char* name, int headers,
-                              const char** header_sources, const char** header_names);
-        int (*compile_program)(void* program, int options, const char** texts);
-        int (*code_size)(void* program, std::size_t* bytes);
-        int (*code)(void* program, char* bytes);
-        int (*destroy_program)(void** program);
+                              const char** header_sources,
+                              const char** header_names) = rtc()["hiprtcCreateProgram"];
+        int (*compile_program)(void* program, int options,
+                               const char** texts) = rtc()["hiprtcCompileProgram"];
+        int (*code_size)(void* program, std::size_t* bytes) = rtc()["hiprtcGetCodeSize"];
+        int (*code)(void* program, char* bytes) = rtc()["hiprtcGetCode"];
+        int (*destroy_program)(void** program) = rtc()["hiprtcDestroyProgram"];
     };
 
     static const Runtime& runtime() {
-        static const Runtime functions = found_runtime();
+        static const Runtime functions{};
         return functions;
     }
 
@@ -293,56 +307,18 @@ private:
         if (present.is_open()) return present;
         return SharedLibrary{names};
     }
-
-    static Runtime found_runtime() {
-        const kdvfs::detail::SharedLibrary library = present_or_newest();
-        Runtime found{};
-        if (!library.is_open()) return found;
-        library.find(found.error_string, "hipGetErrorString");
-        library.find(found.last_error, "hipGetLastError");
-        library.find(found.get_device, "hipGetDevice");
-        library.find(found.set_device, "hipSetDevice");
-        library.find(found.pci_address, "hipDeviceGetPCIBusId");
-        library.find(found.attribute, "hipDeviceGetAttribute");
-        library.find(found.device_of, "hipGetStreamDeviceId");
-        library.find(found.make_stream, "hipStreamCreateWithFlags");
-        library.find(found.destroy_stream, "hipStreamDestroy");
-        library.find(found.synchronize, "hipStreamSynchronize");
-        library.find(found.query_stream, "hipStreamQuery");
-        library.find(found.capture_info, "hipStreamGetCaptureInfo");
-        library.find(found.exchange_capture_mode, "hipThreadExchangeStreamCaptureMode");
-        library.find(found.register_memory, "hipHostRegister");
-        library.find(found.device_address, "hipHostGetDevicePointer");
-        library.find(found.allocate, "hipMalloc");
-        library.find(found.allocate_kind, "hipExtMallocWithFlags");
-        library.find(found.set_bytes, "hipMemset");
-        library.find(found.write, "hipStreamWriteValue32");
-        library.find(found.wait, "hipStreamWaitValue32");
-        library.find(found.set_words, "hipMemsetD32Async");
-        library.find(found.call_back, "hipStreamAddCallback");
-        library.find(found.make_event, "hipEventCreate");
-        library.find(found.record, "hipEventRecord");
-        library.find(found.query, "hipEventQuery");
-        library.find(found.elapsed, "hipEventElapsedTime");
-        library.find(found.load_module, "hipModuleLoadData");
-        library.find(found.kernel_of, "hipModuleGetFunction");
-        library.find(found.launch, "hipModuleLaunchKernel");
-        find_compiler(found, library);
-        if (found.compile_program == nullptr) {
-            // Of the same version as the runtime.
-            std::string beside = library.name();
-            beside.replace(0, beside.find(".so"), "libhiprtc");
-            find_compiler(found, kdvfs::detail::SharedLibrary{beside});
-        }
+    static const kdvfs::detail::SharedLibrary& library() {
+        static const kdvfs::detail::SharedLibrary found = present_or_newest();
         return found;
     }
-    static void find_compiler(Runtime& found, const kdvfs::detail::SharedLibrary& library) {
-        if (!library.is_open()) return;
-        library.find(found.create_program, "hiprtcCreateProgram");
-        library.find(found.compile_program, "hiprtcCompileProgram");
-        library.find(found.code_size, "hiprtcGetCodeSize");
-        library.find(found.code, "hiprtcGetCode");
-        library.find(found.destroy_program, "hiprtcDestroyProgram");
+    /// hipRTC of the same version as the runtime.
+    static const kdvfs::detail::SharedLibrary& rtc() {
+        if (library()["hiprtcCompileProgram"].is_found()) return library();
+        static const kdvfs::detail::SharedLibrary beside{[] {
+            std::string name = library().name();
+            return name.replace(0, name.find(".so"), "libhiprtc");
+        }()};
+        return beside;
     }
     template <class... Parameters, class... Arguments>
     static Status call(Status (*function)(Parameters...), Arguments... arguments) {

@@ -27,7 +27,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::device::amd {
 

@@ -250,84 +250,63 @@ private:
 
     /// Null where the driver is missing or lacks the function.
     struct Driver {
-        int (*initialise)(unsigned flags);
-        int (*error_string)(int status, const char** words);
-        int (*device_of)(int* device, int ordinal);
-        int (*retain_primary)(void** context, int device);
-        int (*set_context)(void* context);
-        int (*push_context)(void* context);
-        int (*pop_context)(void** context);
-        int (*current_context)(void** context);
-        int (*context_device)(int* device);
-        int (*context_of)(Stream, void** context);
-        int (*pci_address)(char* text, int length, int device);
-        int (*make_stream)(Stream*, unsigned flags);
-        int (*destroy_stream)(Stream);
-        int (*synchronize)(Stream);
-        int (*query_stream)(Stream);
-        int (*capture_info)(Stream, int* state, std::uint64_t* id);
-        int (*exchange_capture_mode)(int* mode);
-        int (*register_memory)(void* memory, std::size_t bytes, unsigned flags);
-        int (*device_address)(std::uint64_t* address, void* memory, unsigned flags);
-        int (*allocate)(std::uint64_t* address, std::size_t bytes);
-        int (*set_bytes)(std::uint64_t address, unsigned char value, std::size_t count);
-        int (*write)(Stream, std::uint64_t address, std::uint32_t value, unsigned flags);
-        int (*wait)(Stream, std::uint64_t address, std::uint32_t value, unsigned flags);
-        int (*set_words)(std::uint64_t address, unsigned value, std::size_t count, Stream);
-        int (*call_back)(Stream, void (*function)(void*), void* data);
-        int (*make_event)(Event*, unsigned flags);
-        int (*record)(Event, Stream);
-        int (*query)(Event);
-        int (*elapsed)(float* milliseconds, Event from, Event to);
-        int (*load_module)(void** module, const void* text);
-        int (*kernel_of)(void** kernel, void* module, const char* name);
+        int (*error_string)(int status, const char** words) = library()["cuGetErrorString"];
+        int (*device_of)(int* device, int ordinal) = library()["cuDeviceGet"];
+        int (*retain_primary)(void** context, int device) = library()["cuDevicePrimaryCtxRetain"];
+        int (*set_context)(void* context) = library()["cuCtxSetCurrent"];
+        int (*push_context)(void* context) = library()["cuCtxPushCurrent_v2"];
+        int (*pop_context)(void** context) = library()["cuCtxPopCurrent_v2"];
+        int (*current_context)(void** context) = library()["cuCtxGetCurrent"];
+        int (*context_device)(int* device) = library()["cuCtxGetDevice"];
+        int (*context_of)(Stream, void** context) = library()["cuStreamGetCtx"];
+        int (*pci_address)(char* text, int length, int device) = library()["cuDeviceGetPCIBusId"];
+        int (*make_stream)(Stream*, unsigned flags) = library()["cuStreamCreate"];
+        int (*destroy_stream)(Stream) = library()["cuStreamDestroy_v2"];
+        int (*synchronize)(Stream) = library()["cuStreamSynchronize"];
+        int (*query_stream)(Stream) = library()["cuStreamQuery"];
+        int (*capture_info)(Stream, int* state,
+                            std::uint64_t* id) = library()["cuStreamGetCaptureInfo"];
+        int (*exchange_capture_mode)(int* mode) = library()["cuThreadExchangeStreamCaptureMode"];
+        int (*register_memory)(void* memory, std::size_t bytes,
+                               unsigned flags) = library()["cuMemHostRegister_v2"];
+        int (*device_address)(std::uint64_t* address, void* memory,
+                              unsigned flags) = library()["cuMemHostGetDevicePointer_v2"];
+        int (*allocate)(std::uint64_t* address, std::size_t bytes) = library()["cuMemAlloc_v2"];
+        int (*set_bytes)(std::uint64_t address, unsigned char value,
+                         std::size_t count) = library()["cuMemsetD8_v2"];
+        int (*write)(Stream, std::uint64_t address, std::uint32_t value,
+                     unsigned flags) = library()["cuStreamWriteValue32_v2"];
+        int (*wait)(Stream, std::uint64_t address, std::uint32_t value,
+                    unsigned flags) = library()["cuStreamWaitValue32_v2"];
+        int (*set_words)(std::uint64_t address, unsigned value, std::size_t count,
+                         Stream) = library()["cuMemsetD32Async"];
+        int (*call_back)(Stream, void (*function)(void*),
+                         void* data) = library()["cuLaunchHostFunc"];
+        int (*make_event)(Event*, unsigned flags) = library()["cuEventCreate"];
+        int (*record)(Event, Stream) = library()["cuEventRecord"];
+        int (*query)(Event) = library()["cuEventQuery"];
+        int (*elapsed)(float* milliseconds, Event from, Event to) = library()["cuEventElapsedTime"];
+        int (*load_module)(void** module, const void* text) = library()["cuModuleLoadData"];
+        int (*kernel_of)(void** kernel, void* module,
+                         const char* name) = library()["cuModuleGetFunction"];
         int (*launch)(void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                      Stream, void** arguments, void** extra);
+                      Stream, void** arguments, void** extra) = library()["cuLaunchKernel"];
     };
 
     static const Driver& driver() {
-        static const Driver functions = [] {
-            Driver found{};
-            const std::array<std::string, 1> names{"libcuda.so.1"};
-            const kdvfs::detail::SharedLibrary library{names};
-            if (!library.is_open()) return found;
-            library.find(found.initialise, "cuInit");
-            library.find(found.error_string, "cuGetErrorString");
-            library.find(found.device_of, "cuDeviceGet");
-            library.find(found.retain_primary, "cuDevicePrimaryCtxRetain");
-            library.find(found.set_context, "cuCtxSetCurrent");
-            library.find(found.push_context, "cuCtxPushCurrent_v2");
-            library.find(found.pop_context, "cuCtxPopCurrent_v2");
-            library.find(found.current_context, "cuCtxGetCurrent");
-            library.find(found.context_device, "cuCtxGetDevice");
-            library.find(found.context_of, "cuStreamGetCtx");
-            library.find(found.pci_address, "cuDeviceGetPCIBusId");
-            library.find(found.make_stream, "cuStreamCreate");
-            library.find(found.destroy_stream, "cuStreamDestroy_v2");
-            library.find(found.synchronize, "cuStreamSynchronize");
-            library.find(found.query_stream, "cuStreamQuery");
-            library.find(found.capture_info, "cuStreamGetCaptureInfo");
-            library.find(found.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-            library.find(found.register_memory, "cuMemHostRegister_v2");
-            library.find(found.device_address, "cuMemHostGetDevicePointer_v2");
-            library.find(found.allocate, "cuMemAlloc_v2");
-            library.find(found.set_bytes, "cuMemsetD8_v2");
-            library.find(found.write, "cuStreamWriteValue32_v2");
-            library.find(found.wait, "cuStreamWaitValue32_v2");
-            library.find(found.set_words, "cuMemsetD32Async");
-            library.find(found.call_back, "cuLaunchHostFunc");
-            library.find(found.make_event, "cuEventCreate");
-            library.find(found.record, "cuEventRecord");
-            library.find(found.query, "cuEventQuery");
-            library.find(found.elapsed, "cuEventElapsedTime");
-            library.find(found.load_module, "cuModuleLoadData");
-            library.find(found.kernel_of, "cuModuleGetFunction");
-            library.find(found.launch, "cuLaunchKernel");
-            if (found.initialise == nullptr || found.initialise(0) != success) return Driver{};
-            return found;
-        }();
+        static const Driver functions{};
         return functions;
+    }
+    /// The driver, where it starts.
+    static const kdvfs::detail::SharedLibrary& library() {
+        static const kdvfs::detail::SharedLibrary started = [] {
+            kdvfs::detail::SharedLibrary found{"libcuda.so.1"};
+            int (*const initialise)(unsigned flags) = found["cuInit"];
+            if (initialise != nullptr && initialise(0) == success) return found;
+            return kdvfs::detail::SharedLibrary{std::span<const std::string>{}};
+        }();
+        return started;
     }
 
     template <class... Parameters, class... Arguments>

@@ -3,18 +3,7 @@
 
 #include <kdvfs/device/simulated/device.hpp>
 
-#include <kdvfs/clock.hpp>
-#include <kdvfs/detail/form.hpp>
-#include <kdvfs/error.hpp>
-#include <kdvfs/units.hpp>
-
 #include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <variant>
 
 namespace kdvfs::inline v0_3::simulated {

@@ -7,8 +7,6 @@
 #include <kdvfs/units.hpp>
 
 #include <chrono>
-#include <cstdint>
-#include <vector>
 
 namespace kdvfs::inline v0_3::simulated {
 
