@@ -611,7 +611,7 @@ inline EnergySums EnergyAccumulator::sums() const {
 inline std::optional<std::string> EnergyAccumulator::find_sensor_of(
     EnergySums& sums, std::vector<std::string>& notes) const {
     const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
-        sums.assumed = found.rows.level;
+        sums.assumed = std::move(found.assumed);
         sums.rows = std::move(found.rows);
         sums.late_rows.clear();
         sums.hypotheses = std::move(found.hypotheses);

@@ -173,7 +173,8 @@ struct EnergySums {
     std::vector<RowSums> late_rows;
     bool sensor_may_lag = false;  ///< by anything, as on real boards
     /// What hypotheses of the sensor say of the powers, as likely as each other; empty where the
-    /// sensor was not sought. `assumed` is the one that the rows rest on.
+    /// sensor was not sought. `assumed` is what the one that the rows rest on says by the same
+    /// rows.
     std::vector<NormalSums> hypotheses{};
     NormalSums assumed{};
     /// The same where the rows rest on NVIDIA's log instead: how far that may be off.

@@ -25,6 +25,7 @@ namespace kdvfs::inline v0_3::measure {
 struct SensorFinding {
     Sensor likely{};
     RowSums rows;                        ///< under the likeliest sensor
+    NormalSums assumed{};                ///< likewise, of as many rows as the hypotheses
     std::vector<NormalSums> hypotheses;  ///< of the powers, as likely as each other
     bool usual = false;                  ///< to be taken for NVIDIA's log of 20 ms (`LogMemories`)
     bool stale = false;                  ///< not as it was measured (`SensorCalibration`)
@@ -87,6 +88,7 @@ struct SensorFinding {
     SensorFinding found;
     found.likely = posterior.likely();
     found.rows = posterior.row_sums(found.likely);
+    found.assumed = posterior.equations(found.likely);
     for (const SensorGuess& guess : posterior.cloud()) {
         found.hypotheses.push_back(posterior.equations(posterior.sensor(guess)));
     }

@@ -76,13 +76,14 @@ public:
         constexpr double much = 8;  // of the logarithm of the likelihood
         double highest = -std::numeric_limits<double>::infinity();
         for (const SensorGuess& guess : cloud_) {
-            highest = std::max(highest, log_likelihood(guess, rows_.size()));
+            highest = std::max(highest, log_likelihood(guess, sought()));
         }
-        return fit(sensor, rows_.size()).log_likelihood > highest - much;
+        return fit(sensor, sought()).log_likelihood > highest - much;
     }
     /// Covariance of the powers under one hypothesis, as the noise of the rows makes it.
     [[nodiscard]] SymmetricMatrix noise(const Sensor& sensor) const;
-    /// The normal equations of all columns under one hypothesis, in units of the rows' noise.
+    /// The normal equations of all columns under one hypothesis, in units of the rows' noise, by
+    /// the rows by which the sensor is sought.
     [[nodiscard]] NormalSums equations(const Sensor& sensor) const;
     /// The same with what else is known of the rows.
     [[nodiscard]] RowSums row_sums(const Sensor& sensor) const;
@@ -93,6 +94,12 @@ public:
     /// second, without what a straight line through the run does: standard deviation, W.
     [[nodiscard]] double wanders(const Sensor& sensor) const;
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
+    /// So many of the rows show the sensor well enough; the powers are of all.
+    [[nodiscard]] std::size_t sought() const {
+        constexpr double fine = 0.015;  // s: shorter rows say less each
+        constexpr std::size_t many = 3072;
+        return std::min(rows_.size(), period_ < fine ? 2 * many : many);
+    }
     /// What the likeliest hypothesis leaves of a row, W, root mean square.
     [[nodiscard]] double unexplained() const { return std::sqrt(square_); }
     /// How much more what rows of one place in the sequence leave resembles each other than chance
@@ -184,6 +191,7 @@ private:
     void resample(std::vector<Weighed>& all, double by, std::size_t many);
     void move(std::vector<Weighed>& all, double part, std::size_t from, std::size_t to);
     void judge_rows(const Sensor& sensor, std::size_t rows);
+    void judge_all();
     [[nodiscard]] double overcount(const Sensor& sensor, const Sensor& other, std::size_t rows,
                                    std::span<const double> watts,
                                    std::span<const double> left) const;
@@ -206,7 +214,8 @@ private:
     double mean_ = 0;                      // of rows, W
     double square_ = 0;                    // of a row, W^2
     double lasting_ = 0;                   // of a row's noise in the next one
-    double clustering_ = 1;
+    double clustering_ = 1;                // of the rows by which the sensor is sought
+    double overcount_ = 1;                 // the same of all rows
     std::vector<SensorGuess> cloud_;
     mutable std::vector<double> dense_;  // by column
     mutable std::vector<std::size_t> own_;
@@ -231,19 +240,20 @@ inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter
     square_ = std::pow(0.05 * mean_, 2);
     if (!search.known.empty()) {
         cloud_.assign(search.known.begin(), search.known.end());
-        judge_rows(likely(), rows_.size());
+        judge_rows(likely(), sought());
+        judge_all();
         return;
     }
     std::vector<Population> all;
     for (const SensorShape shape : prior_.shapes(counter_)) all.push_back(start(shape));
     std::size_t from = 0;
-    std::size_t to = std::min(rows_.size(), std::max<std::size_t>(160, 3 * columns_.centre.size()));
+    std::size_t to = std::min(sought(), std::max<std::size_t>(160, 3 * columns_.centre.size()));
     while (true) {
         for (Population& each : all) advance(each, from, to);
         weigh(all, to);
-        if (to == rows_.size()) break;
+        if (to == sought()) break;
         from = to;
-        to = to > rows_.size() / 6 ? rows_.size() : 4 * to;
+        to = to > sought() / 6 ? sought() : 4 * to;
     }
     // As many guesses of each shape as it is likely.
     double before = 0;
@@ -257,6 +267,7 @@ inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter
             cloud_.push_back(each.guesses[i % each.guesses.size()].guess);
         }
     }
+    judge_all();
 }
 
 /// Those of most time; all others are as one.
@@ -481,7 +492,6 @@ inline NormalSums SensorPosterior::normal_sums(const Equations& found, double sq
     const SymmetricMatrix gram = found.gram();
     std::vector<double> alike(columns);
     for (const std::size_t place : place_) ++alike[place];
-    square *= clustering_;  // rows that say less than they seem to
     NormalSums all{of_columns(gram, 1 / square), {}, {}, found.count};
     for (const std::size_t place : place_) {
         double right = found.right[place];
@@ -493,8 +503,8 @@ inline NormalSums SensorPosterior::normal_sums(const Equations& found, double sq
 
 inline NormalSums SensorPosterior::equations(const Sensor& sensor) const {
     Equations all{columns_.centre.size()};
-    add_rows(sensor, rows_.size(), all);
-    return normal_sums(all, fit(sensor, rows_.size()).square);
+    add_rows(sensor, sought(), all);
+    return normal_sums(all, fit(sensor, sought()).square * clustering_);
 }
 
 /// The scatter of the equations is that of their sums over runs: all rows of one run are off by
@@ -525,8 +535,8 @@ inline RowSums SensorPosterior::row_sums(const Sensor& sensor) const {
         for (std::size_t a = 0; a < own_.size(); ++a) score[own_[a]] += shares_[a] * left;
     });
     end_run();
-    sums.level = normal_sums(all, found.square);
-    sums.level.scatter = of_columns(scatter, 1 / (found.square * found.square * clustering_));
+    sums.level = normal_sums(all, found.square * overcount_);  // rows say less than they seem to
+    sums.level.scatter = of_columns(scatter, 1 / (found.square * found.square * overcount_));
     sums.rows = all.count;
     sums.fewer_rows = all.count;  // less what those before them foretell, they are independent
     sums.square = all.count;
@@ -816,7 +826,6 @@ inline void SensorPosterior::judge_rows(const Sensor& sensor, std::size_t rows) 
         distances[i] = std::abs(left[i]);
     }
     const double deviation = median_to_deviation * median_of(distances);
-    square_ = std::max(found.square, least_square());
     for (std::size_t i = 0; i < rows; ++i) {
         outlier_[i] = std::abs(left[i]) > far * deviation && deviation > 0 ? 1 : 0;
     }
@@ -835,6 +844,14 @@ inline void SensorPosterior::judge_rows(const Sensor& sensor, std::size_t rows) 
           Sensor{sensor.delay, 1.03 * sensor.memory, 1.03 * sensor.window, sensor.rise}}) {
         clustering_ = std::max(clustering_, overcount(sensor, other, rows, found.watts, left));
     }
+}
+
+/// Where the board is not as the model has it, the more rows there are the less each one says.
+inline void SensorPosterior::judge_all() {
+    overcount_ = clustering_;
+    if (sought() == rows()) return;
+    for (int round = 0; round < 2; ++round) judge_rows(likely(), rows());  // once without faults
+    std::swap(overcount_, clustering_);
 }
 
 /// How much less the rows say of the way from one sensor to another than independent ones would:

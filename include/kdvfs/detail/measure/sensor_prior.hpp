@@ -37,7 +37,8 @@ struct SensorPrior {
     double latest = 12e-3;      ///< delay, s, of most sensors
     double at_most = 45e-3;     ///< delay, s, of any; at least 1.3 periods
     double unusual = 0.1;       ///< probability of a delay up to `at_most`
-    double shortest_memory = 2.2e-3;  ///< s: a shorter filter is called the rise
+    /// s, or the period of what is read faster: a shorter filter is called the rise
+    double shortest_memory = 2.2e-3;
     double longest_memory = 60e-3;
     double rise = 2.2e-3;  ///< s, at most
 
@@ -75,7 +76,7 @@ struct SensorPrior {
     /// The logarithms of the shortest and the longest memory or window.
     [[nodiscard]] std::pair<double, double> lengths(SensorShape shape, double period) const {
         if (shape == SensorShape::memory)
-            return {std::log(shortest_memory), std::log(longest_memory)};
+            return {std::log(std::min(shortest_memory, period)), std::log(longest_memory)};
         return {std::log(0.05 * period), std::log(12 * period)};
     }
     /// @returns its logarithm; all shapes are as likely but for what is known

@@ -73,7 +73,7 @@ public:
         slot_ = std::max(1.0, 64 * period_);
         grain_ = std::clamp(period_ / 32, 2e-5, 1e-3);
         constexpr double fine = 0.015;  // s: shorter rows say less each
-        most_rows_ = period_ < fine ? 4 * many_rows : many_rows;
+        most_rows_ = period_ < fine ? std::size_t{1} << 16U : 3072;
     }
     /// The readings' period is known better than when the sample was begun.
     void set_period(Duration period) { period_ = std::max(Seconds{period}.count(), 1e-4); }
@@ -155,7 +155,6 @@ public:
     }
 
 private:
-    static constexpr std::size_t many_rows = 3072;
     static constexpr std::size_t most_stretches = std::size_t{1} << 17U;
     static constexpr std::size_t most_pending = 4096;
 
@@ -191,7 +190,7 @@ private:
     double period_ = 0;
     double slot_ = 1;
     double grain_ = 1e-3;
-    std::size_t most_rows_ = many_rows;
+    std::size_t most_rows_ = 0;
     TimePoint origin_ = TimePoint::min();
     bool takes_ = false;
     std::int64_t stride_ = 1;
