@@ -81,16 +81,18 @@ inline simulated::Board without_gain(simulated::Board board) {
 }
 
 /// A program whose iterations are of several kinds: gradients are accumulated over four, of which
-/// the last has the optimiser's kernels, too; work differs from one to the next by a tenth; each
-/// hundredth is a validation step of forward launches only.
+/// the last has the optimiser's kernels, too; each hundredth is a validation step of forward
+/// launches only.
 struct VariedProgram {
     Program accumulate;
     Program step;
     Program validation;
 };
-inline VariedProgram draw_varied_program(const simulated::Board& board, std::uint64_t seed) {
+/// @param scatter of work, from one iteration to the next
+inline VariedProgram draw_varied_program(const simulated::Board& board, std::uint64_t seed,
+                                         double scatter) {
     Program program = draw_program(board, seed);
-    program.scatter = 0.1;
+    program.scatter = scatter;
     VariedProgram varied{program, program, program};
     varied.step.launches.push_back(0);
     varied.step.launches.push_back(program.kernels.size() - 1);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <tests/self_tuning/self_tuning_bed.hpp>
 
+#include <kdvfs/detail/tune/block_meter.hpp>
 #include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/detail/tune/profile_store.hpp>
+#include <kdvfs/detail/tune/run_planner.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
 
 #include <gtest/gtest.h>
@@ -94,6 +96,51 @@ TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
     EXPECT_EQ(from_nothing.saving->plans, 0U) << to_string(*from_nothing.saving);
     EXPECT_EQ(restarted.saving->plans, 1U) << to_string(*restarted.saving);
     EXPECT_LT(restarted.saving->lost, from_nothing.saving->lost);
+}
+
+/// Two kernels of 50 ms, of which one needs no core clock.
+TEST(RunPlanner, LearnsOfSwitchesFromPlansThatSwitchOnly) {
+    const std::vector<KernelKey> keys{{"copy", {}}, {"gemm", {}}};
+    tune::detail::RunPlanRequest request{tune::Profile{"board"}, {}, {}};
+    for (const std::uint32_t mhz : {0U, 1200U, 1600U})
+        for (const KernelKey& key : keys) {
+            const bool is_copy = key == keys[0];
+            const double low = mhz == 0 ? 0 : (1700.0 - mhz) / 1700;
+            const Seconds time{is_copy ? 0.05 : 0.05 / (1 - low)};
+            request.profile.add({key,
+                                 {Megahertz{mhz}},
+                                 {time, Watts{is_copy ? 300 - 200 * low : 400 - 250 * low} * time},
+                                 "",
+                                 1,
+                                 0,
+                                 mhz == 0});
+        }
+    for (const std::uint32_t k : {0U, 1U}) request.sequence.launches.push_back(keys[k]);
+    request.latency = Seconds{0.004};
+    request.max_slowdown = 0.02;
+    tune::detail::FollowedOutcome before;
+    before.sequence.kernels.resize(2);
+    before.sequence.launches = {0, 1};
+    for (const std::size_t k : {0U, 1U}) before.sequence.kernels[k].key = keys[k];
+    before.sequence.boundaries = {{0, {Megahertz{1600}}}};
+    before.time_pct = 9;  // not explained by any latency
+    before.energy_pct = -1;
+    request.before = before;
+    EXPECT_EQ(tune::detail::plan_run(request).latency, Seconds{0.004});
+    // Late clocks: the copy runs high and the gemm low for a while.
+    request.before->sequence.boundaries = {{0, {Megahertz{1200}}}, {1, {}}};
+    EXPECT_GT(tune::detail::plan_run(request).latency, Seconds{0.006});
+}
+
+/// A step of the optimiser launches a tenth more and takes twice as long.
+TEST(UsualTimes, CountIterationsOfAllKindsAlike) {
+    tune::detail::UsualTimes usual;
+    EXPECT_EQ(usual.of(20), 20);  // nothing is known
+    for (int i = 0; i < 3; ++i) usual.add(20, Seconds{1});
+    usual.add(22, Seconds{2});
+    EXPECT_NEAR(usual.of(22) / usual.of(20), 2, 1e-12);
+    EXPECT_NEAR(3 * usual.of(20) + usual.of(22), 82, 1e-12);
+    EXPECT_EQ(usual.of(40), 40);  // a new kind
 }
 
 TEST(ProfileStore, KeepsAFolderForEachProgramOnABoardAndRemovesTheOldest) {

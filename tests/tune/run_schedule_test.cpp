@@ -26,10 +26,12 @@ std::uint64_t runs() { return std::getenv("KDVFS_SOAK") != nullptr ? 500 : 60; }
 /// A program on a board, as its host sees it: iterations as found, by a plan, and at clocks that
 /// are tried. Every figure is a mean; iterations scatter around it.
 struct SimulatedProgram {
-    double iteration = 1;   ///< seconds, as found
-    double scatter = 0.01;  ///< of an iteration
-    double slow = 0.005;    ///< by the plan, as a fraction of the time
-    double saved = 0.06;    ///< by the plan, as a fraction of the energy
+    double iteration = 1;      ///< seconds, as found
+    double scatter = 0.01;     ///< of an iteration
+    double slow = 0.005;       ///< by the plan, as a fraction of the time
+    double slow_of_bound = 0;  ///< likewise, of the bound that it is made for; 0: `slow` always
+    double stretch = 1;        ///< of that bound, as a run before has ended
+    double saved = 0.06;       ///< by the plan, as a fraction of the energy
     double promised = 0.06;
     OneClock one_clock = OneClock::unknown;
     double one_clock_slow = 0.008;   ///< by the best clock for all
@@ -66,6 +68,7 @@ RunOutcome simulate(const RunOptions& options, SimulatedProgram program, Change 
                     double seconds) {
     std::mt19937_64 random{options.seed};
     RunSchedule schedule{options};
+    schedule.begin_with_stretch(program.stretch);
     RunOutcome outcome;
     SeenIteration seen;
     double passed = 0;
@@ -91,6 +94,8 @@ RunOutcome simulate(const RunOptions& options, SimulatedProgram program, Change 
             schedule.explored();
             tried = tried_loss = 0;
         }
+        if (schedule.phase() == RunPhase::plan && program.slow_of_bound > 0)
+            program.slow = program.slow_of_bound * schedule.plan_bound();
         if (schedule.phase() == RunPhase::plan)
             schedule.planned(100 * program.promised, program.one_clock);
         const RunStep step = schedule.next(seen);
@@ -323,6 +328,20 @@ TEST(RunSchedule, DropsAPlanThatBreaksItsBound) {
     const RunOutcome outcome = simulate(options_of(3), program, {}, 3 * 3600);
     EXPECT_GE(outcome.saving.plans, 2U);
     EXPECT_EQ(outcome.saving.phase, RunPhase::rest) << to_string(outcome.saving);
+    EXPECT_LE(outcome.worst_excess, 0);
+}
+
+/// A run before has ended with a bound that is too wide here.
+TEST(RunSchedule, MakesAPlanThatIsTooBoldLessSoByAsMuchAsItIsTooSlow) {
+    SimulatedProgram program;
+    program.scatter = 0.003;
+    program.stretch = 2;
+    program.slow_of_bound = 1;  // 1.5 % at first
+    const RunOutcome outcome = simulate(options_of(5), program, {}, 3600);
+    EXPECT_EQ(outcome.saving.plans, 2U) << to_string(outcome.saving);
+    EXPECT_EQ(outcome.saving.phase, RunPhase::follow);
+    ASSERT_TRUE(outcome.saving.time);
+    EXPECT_NEAR(outcome.saving.time->mean, 0.95, 0.1);
     EXPECT_LE(outcome.worst_excess, 0);
 }
 

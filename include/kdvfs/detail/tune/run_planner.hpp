@@ -69,10 +69,10 @@ inline PlannedSequence at_one_clock(PlannedSequence sequence, ClockPoint clock) 
 }
 
 /// The switching latency that explains best what a plan has done to time and energy, by the model
-/// of a switch; nothing where the plan changes no clock within an iteration, or the table has not
-/// all.
-inline std::optional<Seconds> likely_latency(const CostTable& table,
-                                             const FollowedOutcome& outcome) {
+/// of a switch, and is near to what was assumed; nothing where the plan changes no clock within an
+/// iteration, or the table has not all.
+inline std::optional<Seconds> likely_latency(const CostTable& table, const FollowedOutcome& outcome,
+                                             Seconds assumed) {
     const PlannedSequence& plan = outcome.sequence;
     std::map<KernelKey, std::size_t> index;
     for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
@@ -104,11 +104,13 @@ inline std::optional<Seconds> likely_latency(const CostTable& table,
     std::optional<Seconds> likely;
     double least = std::numeric_limits<double>::infinity();
     constexpr Seconds longest{0.4};
+    constexpr double octave_pct = 0.1;  // that twice what was assumed has to explain
     for (Seconds latency{0.0005}; latency < longest; latency *= 1.15) {
         const Cost cost = replay_launches(launches, launches.back().clock,
                                           uniform_switch_costs(latency), cost_of);
         const double misfit = std::hypot(time_percent(cost, baseline) - outcome.time_pct,
-                                         energy_percent(cost, baseline) - outcome.energy_pct);
+                                         energy_percent(cost, baseline) - outcome.energy_pct,
+                                         octave_pct * std::log2(latency / assumed));
         if (misfit >= least) continue;
         least = misfit;
         likely = latency;
@@ -128,7 +130,7 @@ inline RunPlan plan_run(const RunPlanRequest& request) {
         CostTable table = shrunk_costs(with_likely_energies(request.profile));
         Seconds latency = request.latency;
         if (request.before && !request.switches)
-            latency = likely_latency(table, *request.before).value_or(latency * 4);
+            latency = likely_latency(table, *request.before, latency).value_or(latency);
         for (KernelCosts& kernel : table.kernels)
             for (std::size_t p = 0; p < kernel.points.size(); ++p)
                 if (p != kernel.baseline) kernel.points[p].cost.time *= request.longer_by;

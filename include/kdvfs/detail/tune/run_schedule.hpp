@@ -498,13 +498,15 @@ private:
         // Slower, or much less saved than was promised: clocks may change later than they were
         // taken to.
         constexpr double much_less = 0.6;
+        constexpr double used = 0.95;
         const bool slower = time->low > 100 * options_.max_slowdown;
         const bool saves_less =
             -energy->low < much_less * promised_pct_ && -energy->mean > options_.least_saving_pct;
         if (!slower && -energy->low < options_.least_saving_pct)
             return rest("nothing to gain", -energy->low);
         if (slower && stretch_ > 1) {  // too bold
-            stretch_ = std::exchange(kept_stretch_, 1);
+            stretch_ = std::max(std::exchange(kept_stretch_, 1),
+                                used * stretch_ * 100 * options_.max_slowdown / time->mean);
             improved_ = most_improved;
             return plan_again();
         }
@@ -526,7 +528,6 @@ private:
         // what has been learned of switches.
         // One that has been measured for long is replaced for much alone: its proof begins again.
         const bool is_new = change_.time.pairs() <= PairedComparison::fewest_pairs;
-        constexpr double used = 0.95;
         const double likely = (time->mean + time->high) / 2;
         const double factor = used * 100 * options_.max_slowdown / std::max(likely, 0.1);
         const bool saves = -energy->high >= options_.least_saving_pct;
