@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <tests/self_tuning/self_tuning_bed.hpp>
 
-#include <kdvfs/detail/tune/block_meter.hpp>
 #include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/detail/tune/profile_store.hpp>
 #include <kdvfs/detail/tune/run_planner.hpp>
@@ -130,17 +129,6 @@ TEST(RunPlanner, LearnsOfSwitchesFromPlansThatSwitchOnly) {
     // Late clocks: the copy runs high and the gemm low for a while.
     request.before->sequence.boundaries = {{0, {Megahertz{1200}}}, {1, {}}};
     EXPECT_GT(tune::detail::plan_run(request).latency, Seconds{0.006});
-}
-
-/// A step of the optimiser launches a tenth more and takes twice as long.
-TEST(UsualTimes, CountIterationsOfAllKindsAlike) {
-    tune::detail::UsualTimes usual;
-    EXPECT_EQ(usual.of(20), 20);  // nothing is known
-    for (int i = 0; i < 3; ++i) usual.add(20, Seconds{1});
-    usual.add(22, Seconds{2});
-    EXPECT_NEAR(usual.of(22) / usual.of(20), 2, 1e-12);
-    EXPECT_NEAR(3 * usual.of(20) + usual.of(22), 82, 1e-12);
-    EXPECT_EQ(usual.of(40), 40);  // a new kind
 }
 
 TEST(ProfileStore, KeepsAFolderForEachProgramOnABoardAndRemovesTheOldest) {

@@ -6,11 +6,8 @@
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/units.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,37 +17,9 @@ namespace kdvfs::inline v0_3::tune::detail {
 /// Consecutive iterations that were run in one way, on the host's clock.
 struct CountedBlock {
     std::uint32_t number = 0;  ///< the caller's own, by which it knows the block
-    double iterations = 0;     ///< or what they are counted in (`UsualTimes`)
+    std::uint32_t iterations = 0;
     TimePoint from;
     TimePoint to;
-};
-
-/// What iterations usually take, by how much they launch: iterations of several kinds are compared
-/// by what they take beyond that.
-class UsualTimes {
-public:
-    /// An iteration as found. Once there are very many kinds, new ones are as those before.
-    void add(std::uint32_t launches, Seconds time) {
-        constexpr std::size_t most_kinds = 64;
-        const bool is_one_too_many = kinds_.size() == most_kinds && !kinds_.contains(launches);
-        if (launches == 0 || time <= Seconds{0} || is_one_too_many) return;
-        for (Launched* const sum : {&kinds_[launches], &all_})
-            *sum = {sum->time + time, sum->launches + launches};
-    }
-    /// The usual time, in that of a launch.
-    [[nodiscard]] double of(std::uint32_t launches) const {
-        const auto kind = kinds_.find(launches);
-        if (kind == kinds_.end()) return std::max(launches, 1U);
-        return launches * (kind->second.time / kind->second.launches) / (all_.time / all_.launches);
-    }
-
-private:
-    struct Launched {
-        Seconds time{0};
-        double launches = 0;
-    };
-    std::map<std::uint32_t, Launched> kinds_;  ///< by launches of an iteration
-    Launched all_;
 };
 
 /// What an iteration of a block cost; nothing where the energy counter has seen too little of it.

@@ -253,14 +253,12 @@ private:
         if (iteration_ > 1) seen.time = Seconds{now - began_};
         began_ = now;
         const std::lock_guard lock{scopes_};
-        block_.iterations += usual_.of(launches_);
-        seen.explored = sweep_ && !sweep_->is_at_baseline();
-        seen.as = as_;
-        // All blocks of a plan are counted alike.
-        if (!seen.explored && schedule_.phase() != RunPhase::follow)
-            usual_.add(launches_, seen.time);
+        // Iterations of several kinds are compared by what a launch costs.
+        block_.iterations += std::max(launches_, 1U);
         seen.launches = std::exchange(launches_, 0);
         seen.unfamiliar = std::exchange(unfamiliar_, 0);
+        seen.explored = sweep_ && !sweep_->is_at_baseline();
+        seen.as = as_;
         if (as_ == RunStep::As::found) found_iteration_ = seen.time;
         return seen;
     }
@@ -517,7 +515,6 @@ private:
     }
     void begin_sweep(std::size_t at_once = 1) {
         plans_begun_.clear();  // of a program that was another
-        usual_ = {};
         SweepOptions options = sweep_options_;
         constexpr double of_what_is_left = 0.4;  // the plan needs some while nothing is known of it
         options.start_loss = std::chrono::duration_cast<Duration>(
@@ -725,7 +722,6 @@ private:
     Learned learned_{Profile{gpu_name(service_->info())}, {}, {}};
     std::vector<JobPlan> plans_begun_;
     BlockMeter blocks_;
-    UsualTimes usual_;
     CountedBlock block_;  ///< under way; number 0: none
     TimePoint began_{};   ///< the iteration under way
     Seconds found_iteration_{0};
