@@ -81,7 +81,8 @@ TEST_F(Records, AreFoundHoweverManyCallsTheDriverNumbersMeanwhile) {
     for (std::uint32_t launch = 0; launch < 4; ++launch) {
         put(7 + launch * calls, 1, false);
         put(7 + launch * calls, 1, true);
-        streams_.arrived(7 + launch * calls, at(launch * 200ns + 100ns), at(launch * 200ns + 200ns));
+        streams_.arrived(7 + launch * calls, at(launch * 200ns + 100ns),
+                         at(launch * 200ns + 200ns));
     }
     const auto times = drained();
     ASSERT_EQ(times.size(), 8U);

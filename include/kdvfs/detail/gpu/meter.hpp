@@ -649,8 +649,8 @@ private:
     Duration counter_period_;
     TimePoint last_timestamp_{};
     TimePoint earliest_to_come_ = TimePoint::max();  ///< that was asked for last
-    std::uint64_t drained_ = 0;  ///< timestamps of scopes outside of graphs
-    std::uint64_t arrived_ = 0;  ///< all timestamps
+    std::uint64_t drained_ = 0;                      ///< timestamps of scopes outside of graphs
+    std::uint64_t arrived_ = 0;                      ///< all timestamps
     std::atomic<bool> solves_beside_{false};
     std::size_t places_resolved_ = 1;
     bool in_iteration_ = false;
