@@ -331,6 +331,17 @@ TEST(RunSchedule, DropsAPlanThatBreaksItsBound) {
     EXPECT_LE(outcome.worst_excess, 0);
 }
 
+/// It changes no clock, so that late switches explain nothing.
+TEST(RunSchedule, DoesNotBlameSwitchesForWhatOneClockCosts) {
+    SimulatedProgram program;
+    program.slow = 0.04;
+    program.one_clock = OneClock::is_plan;
+    const RunOutcome outcome = simulate(options_of(4), program, {}, 4 * 3600);
+    EXPECT_EQ(outcome.saving.phase, RunPhase::rest);
+    EXPECT_EQ(outcome.saving.plans, 3U) << to_string(outcome.saving);
+    EXPECT_LE(outcome.worst_excess, 0);
+}
+
 /// A run before has ended with a bound that is too wide here.
 TEST(RunSchedule, MakesAPlanThatIsTooBoldLessSoByAsMuchAsItIsTooSlow) {
     SimulatedProgram program;

@@ -511,7 +511,9 @@ private:
             return plan_again();
         }
         constexpr std::size_t most = 3;
-        if ((slower || saves_less) && !options_.switches_known && doubted_switches_ < most) {
+        const bool switches = one_clock_ != OneClock::is_plan;
+        if ((slower || saves_less) && switches && !options_.switches_known &&
+            doubted_switches_ < most) {
             ++doubted_switches_;
             return plan_again();
         }
