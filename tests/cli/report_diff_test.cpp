@@ -123,8 +123,10 @@ TEST(ReportDiff, WhatIsUnresolvedIsNotCompared) {
     EXPECT_EQ(diff(before, after).verdict(), DiffVerdict::undecided);
 }
 
-TEST(ReportDiff, RefusesWhatIsNoReport) {
-    for (const char* text : {"[]", "{}", "null", R"({"rows": 1, "totals": {}})"}) {
+TEST(ReportDiff, RefusesWhatIsNoReportOrIsOfALaterVersion) {
+    EXPECT_EQ(json_of(Report{}).at("version"), 1);
+    for (const char* text : {"[]", "{}", "null", R"({"rows": 1, "totals": {}})",
+                             R"({"version": 2, "rows": [], "totals": {}})"}) {
         EXPECT_THROW(static_cast<void>(cli::diff_items(nlohmann::json::parse(text), "x.json")),
                      Error)
             << text;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/measure/report_files.hpp>
 #include <tools/cli/board_energy.hpp>
 
 #include <algorithm>
@@ -189,7 +190,8 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
     }
     for (const auto& [key, sum] : parts) totals[key] = sum.json();
     totals["shared_boards"] = shared_boards;
-    json merged{{"device", reports.empty() ? json::object() : reports.front().first->at("device")},
+    json merged{{"version", kdvfs::measure::report_json_version},
+                {"device", reports.empty() ? json::object() : reports.front().first->at("device")},
                 {"totals", std::move(totals)},
                 {"rows", json::array()}};
     for (auto& [key, row] : rows) {

@@ -2,6 +2,7 @@
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/cli/report_diff.hpp>
+#include <tools/cli/report_version.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -183,6 +184,7 @@ DiffItems diff_items(const json& report, const std::string& file) {
                            {"compare reports", file, "it is no report",
                             "give a program's report.json, or what kdvfs run --report FILE.json "
                             "wrote"}};
+    refuse_newer_report(report, file);
     DiffItems items;
     double iterations = 0;
     for (const json& level : report.value("levels", json::array())) {

@@ -15,6 +15,7 @@
 #include <tools/cli/report/promise_chart.hpp>
 #include <tools/cli/report/switch_chart.hpp>
 #include <tools/cli/report/trace_chart.hpp>
+#include <tools/cli/report_version.hpp>
 
 #include <filesystem>
 #include <optional>
@@ -77,6 +78,7 @@ inline void take_json(Inputs& inputs, const std::string& text, const std::string
     } else if (has("segments", true)) {
         take_once(inputs.segments, segments_input(text, json, file), "plan of segments", file);
     } else if (has("rows", true)) {
+        refuse_newer_report(json, file);
         take_once(inputs.energy, measured_energy(json), "report", file);
     } else if (has("traceEvents", true)) {
         take_once(inputs.trace, trace_content(json), "trace", file);

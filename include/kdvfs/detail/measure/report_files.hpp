@@ -170,6 +170,7 @@ inline void write_fields(io::JsonFields& out, const FollowedShare& followed) {
 KDVFS_INLINE void write_json(std::ostream& out, const Report& report) {
     std::string text;
     io::append_json(text, [&](io::JsonFields& fields) {
+        fields("version", report_json_version);
         fields("device", [&](io::JsonFields& device) {
             const DeviceInfo& info = report.device;
             device("name", info.name)("address", info.address);
