@@ -35,8 +35,8 @@ struct MeasureSensorCommand : MeasuringProgram {
     }
 
     void run() const {
-        std::vector<std::string> words =
-            line("measure sensors", {"../lib/kdvfs/sensor-waves", "../switch_latency/sensor-waves"});
+        std::vector<std::string> words = line(
+            "measure sensors", {"../lib/kdvfs/sensor-waves", "../switch_latency/sensor-waves"});
         words.insert(words.end(), {"--seconds", std::to_string(seconds), "--keep",
                                    !output.empty() ? output
                                    : machine       ? "machine"
