@@ -27,7 +27,8 @@ KDVFS_INLINE void write_csv(std::ostream& out, const Report& report);
 /// Of what `write_json` writes. Keys are added without a change of it.
 constexpr int report_json_version = 1;
 
-/// The whole report as one JSON object, field by field in docs/report.md. An energy that was not resolved is null, never 0.
+/// The whole report as one JSON object, field by field in docs/report.md. An energy that was not
+/// resolved is null, never 0.
 KDVFS_INLINE void write_json(std::ostream& out, const Report& report);
 
 /// What a meter was told, as it came, in a folder: to be attributed again, as `attribute_training`
