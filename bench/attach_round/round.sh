@@ -31,7 +31,7 @@ trap 'rm -rf "$work"' EXIT
 library=${KDVFS_ATTACH:-}
 if [ -z "$library" ]; then
     library=$work/libkdvfs_attach.so
-    for source in device nvidia nvtx process; do
+    for source in device kokkos nvidia nvtx process shared_cupti; do
         ${CXX:-g++} -std=c++20 -O2 -g -fPIC -fvisibility=hidden -I"$root" -I"$root/include" \
             ${KDVFS_DEPS:+-I"$KDVFS_DEPS"} -isystem /usr/include/eigen3 \
             -c "$root/tools/attach/$source.cpp" -o "$work/$source.o" &
