@@ -3,7 +3,7 @@
 
 #include <kdvfs/train/node_power.hpp>
 
-#include <kdvfs/detail/train/node_forecast.hpp>
+#include <kdvfs/detail/train/share_watts.hpp>
 
 #include <gsl/assert>
 
