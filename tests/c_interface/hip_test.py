@@ -43,8 +43,9 @@ class Measures(unittest.TestCase):
             becomes(lambda: rows(gpu).get("attention", {}).get("calls"), 5)
             row = rows(gpu)["attention"]
             self.assertEqual(row["calls"], 5)
-            self.assertGreater(row["time_s"], 0.099)
-            self.assertLess(row["time_s"], took + 0.05)  # markers are put on the stream's own thread
+            # Markers are put on the stream's own thread, which comes late on a busy host.
+            self.assertGreater(row["time_s"], 0.1 - 0.05)
+            self.assertLess(row["time_s"], took + 0.05)
             self.assertTrue(gpu.measure_only)
 
     def test_without_hiprtc_there_are_other_ways(self):

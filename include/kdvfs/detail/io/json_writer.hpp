@@ -29,6 +29,30 @@ JsonLines(const Items&) -> JsonLines<Items>;
 template <class Value>
 void append_json(std::string& text, const Value& value);
 
+class JsonFields;
+
+/// What `append_json` takes, beside numbers and text.
+template <class Value>
+concept JsonOptional = requires(const Value& value) {
+    value.has_value();
+};
+template <class Value>
+concept JsonTime = requires {
+    typename Value::period;
+};
+template <class Value>
+concept JsonObject = requires(JsonFields& fields, const Value& value) {
+    write_fields(fields, value);
+};
+template <class Value>
+concept JsonList = requires(const Value& value) {
+    value.begin();
+};
+template <class Value>
+concept JsonListOfLines = requires(const Value& value) {
+    value.items;
+};
+
 /// The fields of a JSON object, appended to a text in the order of the calls: `object("key",
 /// value)`. Numbers are the shortest text that reads back the same, units are their count, times
 /// are seconds; what is not finite and an empty optional are null. A function of a `JsonFields&`
@@ -83,15 +107,15 @@ void append_json(std::string& text, const Value& value) {
         text += '}';
     } else if constexpr (std::same_as<Value, std::nullopt_t>) {
         text += "null";
-    } else if constexpr (requires { value.has_value(); }) {
+    } else if constexpr (JsonOptional<Value>) {
         value ? append_json(text, *value) : append_json(text, std::nullopt);
-    } else if constexpr (requires { typename Value::period; }) {
+    } else if constexpr (JsonTime<Value>) {
         append_json(text, std::chrono::duration<double>{value}.count());
-    } else if constexpr (requires(JsonFields fields) { write_fields(fields, value); }) {
+    } else if constexpr (JsonObject<Value>) {
         append_json(text, [&](JsonFields& fields) { write_fields(fields, value); });
-    } else if constexpr (requires { value.begin(); }) {
+    } else if constexpr (JsonList<Value>) {
         append_json_list(text, value, "");
-    } else if constexpr (requires { value.items; }) {
+    } else if constexpr (JsonListOfLines<Value>) {
         append_json_list(text, value.items, "\n");
     } else {
         append_json(text, value.count);
