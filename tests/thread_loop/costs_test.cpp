@@ -398,9 +398,15 @@ double cpu_of_this_thread() {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// 20,000 scopes a second beside a power log: the source of joules is chosen, and what was held
-/// back until then is solved, by the collector. So is what has gathered while that took long.
-TEST(Stalls, NoLaunchingThreadSolvesOrCatchesUp) {
+/// What 180,000 scopes cost, in slow time: 20,000 a second beside a power log. The source of joules
+/// is chosen, and what was held back until then is solved, by the collector. So is what has
+/// gathered while that took long.
+struct SlowTime {
+    std::vector<double> calls{};  ///< CPU seconds, of each call on the launching thread
+    double longest_collecting = 0;
+    measure::Report report{};
+};
+SlowTime run_in_slow_time() {
     auto streams = std::make_shared<StreamsInSlowTime>();
     using SlowCore = detail::GpuCore<StreamsInSlowTime>;
     detail::GpuParts<StreamsInSlowTime> parts{
@@ -423,8 +429,7 @@ TEST(Stalls, NoLaunchingThreadSolvesOrCatchesUp) {
     TimePoint counted = begin;
     TimePoint logged = begin;
     TimePoint collected = begin;
-    double longest = 0;
-    double longest_collecting = 0;
+    SlowTime found;
     int stream = 0;
     std::thread busy;  // a collector that solves for half a second, from the seventh on
     std::atomic<bool> locked{false};
@@ -432,7 +437,7 @@ TEST(Stalls, NoLaunchingThreadSolvesOrCatchesUp) {
     const auto timed = [&](auto call) {
         const double before = cpu_of_this_thread();
         call();
-        longest = std::max(longest, cpu_of_this_thread() - before);
+        found.calls.push_back(cpu_of_this_thread() - before);
     };
     for (int i = 0; streams->now() < begin + 9s; ++i) {
         timed([&] { gpu.next_iteration(); });
@@ -471,18 +476,32 @@ TEST(Stalls, NoLaunchingThreadSolvesOrCatchesUp) {
         collected = now;
         const double before = cpu_of_this_thread();
         static_cast<void>(meter.collect(*streams));
-        longest_collecting = std::max(longest_collecting, cpu_of_this_thread() - before);
+        found.longest_collecting =
+            std::max(found.longest_collecting, cpu_of_this_thread() - before);
     }
+    found.report = gpu.report();
+    return found;
+}
+
+/// A call that solves is slow in each run, one that the machine has held up in one of them.
+TEST(Stalls, NoLaunchingThreadSolvesOrCatchesUp) {
+    const SlowTime once = run_in_slow_time();
+    const SlowTime again = run_in_slow_time();
+    ASSERT_EQ(once.calls.size(), again.calls.size());
+    double longest = 0;
+    for (std::size_t i = 0; i < once.calls.size(); ++i) {
+        longest = std::max(longest, std::min(once.calls[i], again.calls[i]));
+    }
+    const double longest_collecting = std::min(once.longest_collecting, again.longest_collecting);
     std::printf(
         "180,000 scopes: the longest call on a launching thread took %.0f us of CPU, of the "
         "collector %.1f ms\n",
         1e6 * longest, 1e3 * longest_collecting);
     const double slower = sanitized ? 50 : optimised ? 1 : 10;
     EXPECT_GT(longest_collecting, 1e-3) << "somebody chooses the source";
-    EXPECT_LT(longest, 500e-6 * slower) << "100 us where the machine does nothing else";
-    const measure::Report report = gpu.report();
-    EXPECT_EQ(report.rows.size(), 10U);
-    for (const measure::ReportRow& row : report.rows) {
+    EXPECT_LT(longest, 200e-6 * slower) << "100 us where the machine does nothing else";
+    EXPECT_EQ(once.report.rows.size(), 10U);
+    for (const measure::ReportRow& row : once.report.rows) {
         EXPECT_NEAR(static_cast<double>(row.metered_calls), 18'000, 200) << to_string(row.kernel);
     }
 }
