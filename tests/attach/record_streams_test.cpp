@@ -91,6 +91,20 @@ TEST_F(Records, AreFoundHoweverManyCallsTheDriverNumbersMeanwhile) {
     }
 }
 
+TEST_F(Records, OfRepeatedLaunchesAreKeptApartHoweverManyCallsThereAre) {
+    constexpr std::uint32_t calls = 1U << 17U;
+    streams_.may_repeat(7, 1);
+    streams_.may_repeat(7 + calls, 2);
+    put(7, 1, false);
+    put(7, 1, true);
+    streams_.arrived(7, at(100ns), at(200ns));
+    streams_.arrived(7, at(300ns), at(400ns));
+    const auto times = drained();
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_EQ(times[0].time, at(300ns));  // itself comes last
+    EXPECT_EQ(times[1].time, at(400ns));
+}
+
 TEST_F(Records, OfOneStreamMayBeEarlierThanThoseOfAnother) {
     for (const std::uint32_t track : {0U, 1U}) {
         put(1 + track, 5, false, track);

@@ -5,7 +5,7 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
 #include <tools/attach/cuda_driver.hpp>
-#include <tools/attach/launch_times.hpp>
+#include <tools/attach/newest_launches.hpp>
 
 #include <sys/mman.h>
 
@@ -195,8 +195,7 @@ public:
     /// @param place where it is made, for `split_by`
     void may_repeat(std::uint32_t correlation, std::uint32_t place) {
         const std::lock_guard lock{mutex_};
-        if (repeats_.empty()) repeats_.resize(remembered);
-        repeats_[correlation % remembered] = {correlation, place};
+        places_.put(correlation, place);
     }
 
     /// A launch of many kernels is about to be made; its scope is one that encloses.
@@ -308,7 +307,14 @@ private:
         std::optional<std::size_t> expected{};
         kdvfs::TimePoint last_came{};
     };
-    static constexpr std::uint32_t no_kind = LaunchTimes::no_kind;
+    static constexpr std::uint32_t no_kind = ~std::uint32_t{0};
+    /// When a launch ran.
+    struct Times {
+        kdvfs::TimePoint start{};
+        kdvfs::TimePoint end{};
+        std::uint32_t kind = no_kind;         ///< that the launch's own scope is to have
+        std::uint32_t kind_before = no_kind;  ///< that it had
+    };
     /// Host memory that cells lie in, and its address on the device where that is known.
     struct Block {
         kdvfs::RequestCell* cells = nullptr;
@@ -415,8 +421,8 @@ private:
             many->second.kernels.push_back({*kind, ran.start, ran.end});
             many->second.last_came = host_now();
         }
-        LaunchTimes::Launch launch{ran.start, ran.end, kind.value_or(no_kind)};
-        const LaunchTimes::Launch* const before = times_.find(ran.correlation);
+        Times launch{ran.start, ran.end, kind.value_or(no_kind)};
+        const Times* const before = times_.find(ran.correlation);
         if (before != nullptr && !place_of(ran.correlation)) {  // one launch in several parts
             launch.start = std::min(launch.start, before->start);
             launch.end = std::max(launch.end, before->end);
@@ -427,7 +433,7 @@ private:
     /// When the stream passed the marker; nothing where that is not known yet.
     [[nodiscard]] std::optional<kdvfs::TimePoint> time_of(const Pending& marker) const {
         if (marker.correlation == 0) return marker.put;
-        const LaunchTimes::Launch* const launch = times_.find(marker.correlation);
+        const Times* const launch = times_.find(marker.correlation);
         if (launch == nullptr) return std::nullopt;
         const auto many = many_.find(marker.correlation);
         if (many != many_.end() && !is_complete(many->second)) return std::nullopt;
@@ -475,16 +481,15 @@ private:
 
     /// Of launches that may be repeated.
     [[nodiscard]] std::optional<std::uint32_t> place_of(std::uint32_t correlation) const {
-        if (repeats_.empty()) return std::nullopt;
-        const auto& [its, place] = repeats_[correlation % remembered];
-        return its == correlation ? std::optional{place} : std::nullopt;
+        const std::uint32_t* const place = places_.find(correlation);
+        return place != nullptr ? std::optional{*place} : std::nullopt;
     }
 
     /// The kind of a marker whose time is known: split once, when the launch's scope begins.
     [[nodiscard]] std::uint32_t kind_of(const Pending& marker) {
         const std::uint32_t kind = marker.tag.scope_kind;
         if (marker.correlation == 0) return kind;
-        LaunchTimes::Launch* const launch = times_.find(marker.correlation);
+        Times* const launch = times_.find(marker.correlation);
         if (launch == nullptr) return kind;
         if (kind == unnamed_ && launch->kind != no_kind) return launch->kind;
         if (!split_) return kind;
@@ -546,9 +551,8 @@ private:
     std::map<std::uint32_t, Many> many_;  // by correlation
     std::function<void()> want_records_;
     std::vector<Track> tracks_;  // by number
-    LaunchTimes times_{remembered};
-    /// Launches that may be repeated and their places, by correlation.
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> repeats_;
+    NewestLaunches<Times> times_{remembered};
+    NewestLaunches<std::uint32_t> places_{remembered};  // of launches that may be repeated
     kdvfs::TimePoint newest_{};
     std::uint64_t records_ = 0;
     std::uint64_t lost_ = 0;

@@ -25,26 +25,16 @@ namespace {
 using namespace kdvfs::c_interface;
 namespace train = kdvfs::train;
 
-class RanksInFolder final : public train::AnyCommunicator {
+/// What `RanksInFolder` is over.
+struct KeptFolder {
+    train::FolderRanks folder;
+};
+class RanksInFolder final : KeptFolder, public train::CommunicatorOf<train::FolderRanks> {
 public:
     explicit RanksInFolder(const kdvfs_pipeline_options& options)
-        : ranks_{options.folder, &given(options.job, "the job's name"), options.rank,
-                 options.rank_count} {}
-    [[nodiscard]] std::uint32_t rank() const override { return ranks_.rank(); }
-    [[nodiscard]] std::uint32_t size() const override { return ranks_.size(); }
-    std::vector<std::string> gather(std::string text, kdvfs::Duration deadline) override {
-        return ranks_.gather(std::move(text), deadline);
-    }
-    std::string broadcast(std::string text, kdvfs::Duration deadline) override {
-        return ranks_.broadcast(text, deadline);
-    }
-    void begin_max(std::span<const double> numbers) override { ranks_.begin_max(numbers); }
-    std::vector<double> end_max(kdvfs::Duration deadline) override {
-        return ranks_.end_max(deadline);
-    }
-
-private:
-    train::FolderRanks ranks_;
+        : KeptFolder{train::FolderRanks{options.folder, &given(options.job, "the job's name"),
+                                        options.rank, options.rank_count}},
+          CommunicatorOf{folder} {}
 };
 
 /// Over functions of the caller, or a single rank without any.

@@ -58,7 +58,7 @@ static_assert(Communicator<AnyCommunicator>);
 
 /// A `Communicator` as `AnyCommunicator`.
 template <Communicator C>
-class CommunicatorOf final : public AnyCommunicator {
+class CommunicatorOf : public AnyCommunicator {
 public:
     /// @param ranks must outlive this
     explicit CommunicatorOf(C& ranks) : ranks_{&ranks} {}

@@ -94,11 +94,9 @@ public:
     /// second, without what a straight line through the run does: standard deviation, W.
     [[nodiscard]] double wanders(const Sensor& sensor) const;
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
-    /// So many of the rows show the sensor well enough; the powers are of all.
+    /// The sensor is sought by so many of the rows; the powers are of all.
     [[nodiscard]] std::size_t sought() const {
-        constexpr double fine = 0.015;  // s: shorter rows say less each
-        constexpr std::size_t many = 3072;
-        return std::min(rows_.size(), period_ < fine ? 2 * many : many);
+        return std::min(rows_.size(), sample_->rows_to_seek());
     }
     /// What the likeliest hypothesis leaves of a row, W, root mean square.
     [[nodiscard]] double unexplained() const { return std::sqrt(square_); }

@@ -72,13 +72,16 @@ public:
         period_ = std::max(Seconds{period}.count(), 1e-4);
         slot_ = std::max(1.0, 64 * period_);
         grain_ = std::clamp(period_ / 32, 2e-5, 1e-3);
-        constexpr double fine = 0.015;  // s: shorter rows say less each
-        most_rows_ = period_ < fine ? std::size_t{1} << 16U : 3072;
+        most_rows_ = is_fine() ? std::size_t{1} << 16U : enough_rows;
     }
     /// The readings' period is known better than when the sample was begun.
     void set_period(Duration period) { period_ = std::max(Seconds{period}.count(), 1e-4); }
     [[nodiscard]] bool on() const { return period_ > 0; }
     [[nodiscard]] double period() const { return period_; }
+    /// So many rows show the sensor well enough: short ones say less each.
+    [[nodiscard]] std::size_t rows_to_seek() const {
+        return is_fine() ? 2 * enough_rows : enough_rows;
+    }
 
     /// What follows ran in this time. Times that are not passed are unknown. In order.
     void pass(TimePoint from, TimePoint to) {
@@ -155,6 +158,9 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_fine() const { return period_ < 0.015; }  // s
+
+    static constexpr std::size_t enough_rows = 3072;  // of slow readings
     static constexpr std::size_t most_stretches = std::size_t{1} << 17U;
     static constexpr std::size_t most_pending = 4096;
 

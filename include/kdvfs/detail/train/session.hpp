@@ -263,7 +263,7 @@ private:
             judge_.measured(*before->second.step.pair, before->second.step.as_found, *length);
     }
 
-    /// An iteration is a stretch of metered work of its own, told by its window.
+    /// An iteration is a stretch of metered work of its own, known by its window.
     std::uint32_t begin_window() {
         PlanWatch::Step step;
         if (phase_ == SessionPhase::following) {
@@ -389,7 +389,7 @@ private:
         follow(first_plan_);
     }
 
-    /// What is wrong is told to all ranks.
+    /// All ranks learn what is wrong.
     template <class Make>
     std::string planned_text(const Make& make) {
         try {
