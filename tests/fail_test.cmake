@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: MIT
-# kdvfs_fail_test(FILE): FILE must not compile, with any compiler at hand, and each of its lines
+# A file *_fail.cpp must not compile, with any compiler at hand, and each of its lines
 #     // expected: TEXT
 # must be a part of what the compiler says. What is wrong stands between #ifdef KDVFS_MISTAKE and
-# #endif: without it the file must compile, so that no other slip passes for the expected one.
+# #endif: without it the file must compile, so that no other slip passes for the expected one; all
+# files of a folder are compiled together for that, each in a namespace of its own.
 if(CMAKE_SCRIPT_MODE_FILE)
     separate_arguments(command UNIX_COMMAND "${COMMAND}")
-    execute_process(COMMAND ${command} -fsyntax-only ${SOURCE}
-                    RESULT_VARIABLE failed ERROR_VARIABLE said)
-    if(failed)
-        message(FATAL_ERROR "does not compile without KDVFS_MISTAKE:\n${said}")
-    endif()
     execute_process(COMMAND ${command} -fsyntax-only -DKDVFS_MISTAKE ${SOURCE}
                     RESULT_VARIABLE failed ERROR_VARIABLE said)
     if(NOT failed)
@@ -29,18 +25,37 @@ if(CMAKE_SCRIPT_MODE_FILE)
     return()
 endif()
 
-function(kdvfs_fail_test file)
+# kdvfs_fail_tests(): those of all files *_fail.cpp of this folder.
+function(kdvfs_fail_tests)
     if(NOT KDVFS_TEST_PACKAGE)
         return()
     endif()
-    get_filename_component(source ${file} ABSOLUTE)
-    file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${source})
+    file(GLOB sources CONFIGURE_DEPENDS *_fail.cpp)
+    set(includes)
+    set(cases)
+    foreach(source ${sources})
+        get_filename_component(name ${source} NAME_WE)
+        file(STRINGS ${source} lines REGEX "^#include ")
+        list(APPEND includes ${lines})
+        string(APPEND cases "namespace ${name} {\n#include \"${source}\"\n}\n")
+    endforeach()
+    list(REMOVE_DUPLICATES includes)  # what they include has been before it could be in a namespace
+    list(JOIN includes "\n" includes)
+    set(without_mistakes ${CMAKE_CURRENT_BINARY_DIR}/without_mistakes.cpp)
+    file(CONFIGURE OUTPUT ${without_mistakes} CONTENT "${includes}\n${cases}" @ONLY)
+    get_filename_component(room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     foreach(compiler ${kdvfs_compilers})
         get_filename_component(name ${compiler} NAME)
-        add_test(NAME ${label}:${name}
-                 COMMAND ${CMAKE_COMMAND}
-                         "-DCOMMAND=${compiler} -std=c++20 -I${PROJECT_SOURCE_DIR}/include"
-                         -DSOURCE=${source} -P ${PROJECT_SOURCE_DIR}/tests/fail_test.cmake)
-        set_tests_properties(${label}:${name} PROPERTIES LABELS package)
+        set(command ${compiler} -std=c++20 -DKDVFS_COMPILED=1 -I${PROJECT_SOURCE_DIR}/include)
+        set(tests ${room}/without_mistakes:${name})
+        add_test(NAME ${tests} COMMAND ${command} -fsyntax-only ${without_mistakes})
+        list(JOIN command " " words)
+        foreach(source ${sources})
+            file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${source})
+            add_test(NAME ${label}:${name} COMMAND ${CMAKE_COMMAND} "-DCOMMAND=${words}"
+                     -DSOURCE=${source} -P ${PROJECT_SOURCE_DIR}/tests/fail_test.cmake)
+            list(APPEND tests ${label}:${name})
+        endforeach()
+        set_tests_properties(${tests} PROPERTIES LABELS package)
     endforeach()
 endfunction()
