@@ -58,7 +58,7 @@ public:
     [[gnu::noinline, gnu::no_sanitize("address")]] static void barrier() {
         Fiber& fiber = *running_->current_;
         fiber.waits = true;
-        if (__builtin_setjmp(fiber.place) == 0) jump(running_->place_);
+        if (__builtin_setjmp(fiber.place) == 0) go_to(running_->place_);
         fiber.waits = false;
     }
 
@@ -77,7 +77,7 @@ private:
     };
 
     // Sanitizers count calls that return and watch one stack: not those that change it.
-    [[gnu::noinline, gnu::no_sanitize("address", "thread")]] static void jump(Place& place) {
+    [[gnu::noinline, gnu::no_sanitize("address", "thread")]] static void go_to(Place& place) {
         __builtin_longjmp(place, 1);
     }
 
@@ -93,7 +93,7 @@ private:
     [[gnu::noinline, gnu::no_sanitize("address")]] void resume(Fiber& fiber) {
         current_ = &fiber;
         thread_index = {static_cast<unsigned>(fiber.thread), 0, 0};
-        if (__builtin_setjmp(place_) == 0) jump(fiber.place);
+        if (__builtin_setjmp(place_) == 0) go_to(fiber.place);
     }
 
     [[gnu::noinline, gnu::no_sanitize("address", "thread")]] static void serve() {
@@ -104,7 +104,7 @@ private:
             thread_index = {static_cast<unsigned>(fiber.thread), 0, 0};
             (*block.body_)();
         }
-        jump(block.place_);
+        go_to(block.place_);
     }
 
     inline static Block* running_ = nullptr;
