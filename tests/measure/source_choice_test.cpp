@@ -190,7 +190,8 @@ protected:
         from.tell(accumulator, log, has_counter);
         Report report;
         accumulator.fill(report);
-        choice = accumulator.source();
+        choice.reset();
+        if (const SourceChoice* chosen = accumulator.source()) choice = *chosen;
         return report;
     }
     KernelTable table;

@@ -283,21 +283,21 @@ std::string to_text(const FoundLimit& found) {
 
 std::string to_json(const FoundLimit& found, const std::string& goal) {
     using nlohmann::ordered_json;
-    ordered_json json{{"gpu", found.board},
-                      {"goal", goal},
-                      {"best_w", found.best.limit.count},
-                      {"complete", found.complete},
-                      {"found_w", found.as_found.count},
-                      {"range_w", {found.range.low.count, found.range.high.count}},
-                      {"as_found",
-                       {{"time_s", found.cost_as_found.time.count()},
-                        {"energy_j", found.cost_as_found.energy.count}}},
-                      {"measured", ordered_json::array()}};
+    ordered_json limits{{"gpu", found.board},
+                        {"goal", goal},
+                        {"best_w", found.best.limit.count},
+                        {"complete", found.complete},
+                        {"found_w", found.as_found.count},
+                        {"range_w", {found.range.low.count, found.range.high.count}},
+                        {"as_found",
+                         {{"time_s", found.cost_as_found.time.count()},
+                          {"energy_j", found.cost_as_found.energy.count}}},
+                        {"measured", ordered_json::array()}};
     for (const train::LimitWindow& window : found.measured)
-        json["measured"].push_back({{"limit_w", window.limit.count},
-                                    {"time_s", window.time.count()},
-                                    {"energy_j", window.energy.count}});
-    return json.dump(1) + '\n';
+        limits["measured"].push_back({{"limit_w", window.limit.count},
+                                      {"time_s", window.time.count()},
+                                      {"energy_j", window.energy.count}});
+    return limits.dump(1) + '\n';
 }
 
 /// One iteration of GPT-3-XL on a simulated board, at any limit.

@@ -4,6 +4,9 @@
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/measure/attribution.hpp>
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/energy_sums.hpp>
+#include <kdvfs/detail/measure/late_rows.hpp>
 #include <kdvfs/detail/serve/step_cells.hpp>
 #include <kdvfs/serve/step.hpp>
 #include <kdvfs/units.hpp>

@@ -5,6 +5,7 @@
 #include <kdvfs/detail/measure/attribution.hpp>
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
+#include <kdvfs/detail/measure/energy_sums.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/detail/measure/symmetric_matrix.hpp>
