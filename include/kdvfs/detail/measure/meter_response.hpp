@@ -400,9 +400,11 @@ struct FoundResponse {
 /// The window, one of `windows`, and delay that explain a power meter's samples best.
 /// @param samples `read_at` = when the meter took the sample, in order
 /// @param runs    of all kernels, in order, none beside another
+/// @param exact   the delay to a part of a millisecond: not to compare it with other responses
 [[nodiscard]] inline FoundResponse find_meter_response(
     std::span<const TimedReading> samples, std::span<const KernelInterval> runs,
-    std::span<const Duration> windows = usual_windows, const MeteredTime& metered = {}) {
+    std::span<const Duration> windows = usual_windows, const MeteredTime& metered = {},
+    bool exact = false) {
     using std::chrono::milliseconds;
     MeterTrial trial{runs, metered};
     FoundResponse best;
@@ -425,8 +427,9 @@ struct FoundResponse {
     search(best.response.delay, milliseconds{10}, milliseconds{2});
     // Short windows need to be told when.
     constexpr int steps = 8;  // of a window
-    if (best.response.window < steps * milliseconds{1}) {
-        search(best.response.delay, milliseconds{2}, best.response.window / steps);
+    if (exact || best.response.window < steps * milliseconds{1}) {
+        const Duration step = best.response.window / steps;
+        search(best.response.delay, milliseconds{2}, exact ? step / 4 : step);
     }
     return best;
 }
@@ -483,7 +486,7 @@ public:
         const bool remembers = usual ? plain.unexplained >= no_doubt * memory.unexplained
                                      : memory.unexplained < clearly * plain.unexplained;
         FoundResponse found = remembers ? memory : plain;
-        const double least = !remembers ? 0.0 : usual ? usual_error : found_error;
+        const double least = remembers && usual ? usual_error : found_error;
         found.response.change_error = std::max(least, spread(found.response, usual ? unusual : 1));
         return found;
     }
