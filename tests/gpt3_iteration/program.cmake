@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-# Runs gpt3_iteration on every board and holds its files and exit codes to what it promises.
+# cmake -DPROGRAM=file -DGPUS=names -DFOLDER=folder -P program.cmake
+# Runs gpt3_iteration on each of the boards and holds its files and exit codes to what it promises.
 file(REMOVE_RECURSE ${FOLDER})
 
-foreach(gpu rtx_3080_ti mi210 mi250x mi300x h100)
+foreach(gpu ${GPUS})
     set(out ${FOLDER}/${gpu})
     execute_process(COMMAND ${PROGRAM} --gpu ${gpu} --out ${out}
                     RESULT_VARIABLE status OUTPUT_VARIABLE text)
