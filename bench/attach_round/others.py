@@ -302,6 +302,29 @@ def threads():
         thread.join()
 
 
+def stage():
+    """A pipeline's stage: forwards and backwards of some milliseconds, and waits for neighbours."""
+    import random
+    import torch
+    model = torch.nn.Sequential(*(torch.nn.Linear(8192, 8192) for _ in range(8))).cuda().half()
+    x = torch.randn(8192, 8192, device="cuda").half()
+    waits = random.Random(1)
+
+    def step():
+        losses = []
+        for _ in range(4):
+            losses.append(model(x).float().square().mean())
+            torch.cuda.synchronize()
+            time.sleep(waits.uniform(0.005, 0.03))
+        for loss in losses:
+            loss.backward()
+            torch.cuda.synchronize()
+            time.sleep(waits.uniform(0.002, 0.02))
+        model.zero_grad()
+
+    repeat(step, torch_wait)
+
+
 def trained_by(rank, port):
     import torch
     from torch import distributed
@@ -328,7 +351,8 @@ def two_ranks():
     torch.multiprocessing.spawn(trained_by, args=(29517,), nprocs=2)
 
 
-PROGRAMS = [jax_transformer, cupy_solver, numba_heat, trainer, resnet, graphs, generate, threads, two_ranks]
+PROGRAMS = [jax_transformer, cupy_solver, numba_heat, trainer, resnet, graphs, generate, threads, stage,
+            two_ranks]
 
 
 def run(command, log):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
+#include <kdvfs/detail/measure/symmetric_matrix.hpp>
 
 #include <algorithm>
 #include <array>
