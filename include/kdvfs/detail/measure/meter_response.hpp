@@ -181,7 +181,7 @@ public:
     double pass(TimePoint from, TimePoint to, bool begins_row) {
         if (memory_ <= Duration::zero() || to <= from) return 1;
         if (from == TimePoint::min()) return 1;  // before the first sample: in no row
-        constexpr double longest = 50;  // no row that is used lasts as many memories
+        constexpr double longest = 50;           // no row that is used lasts as many memories
         if (begins_row) begin_ = from;
         const double a = std::min(Seconds{from - begin_} / Seconds{memory_}, longest);
         const double b = std::min(Seconds{to - begin_} / Seconds{memory_}, longest + 1);
