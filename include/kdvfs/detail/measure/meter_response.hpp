@@ -487,7 +487,7 @@ public:
         const bool remembers = usual ? plain.unexplained >= no_doubt * memory.unexplained
                                      : memory.unexplained < clearly * plain.unexplained;
         FoundResponse found = remembers ? memory : plain;
-        const double least = remembers && usual ? usual_error : found_error;
+        const double least = !remembers ? 0.0 : usual ? usual_error : found_error;
         found.response.change_error = std::max(least, spread(found.response, usual ? unusual : 1));
         return found;
     }
