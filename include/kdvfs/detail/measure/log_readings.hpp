@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -63,18 +62,11 @@ private:
         for (const auto& [timestamp, watts] : std::exchange(first_, {})) add(timestamp, watts);
     }
     void add(TimePoint timestamp, double watts) {
-        constexpr int farthest = 3;  // periods: one or two readings may be missing
         const auto taken = clock_.taken(timestamp);
         if (!taken || *taken <= last_) return;
-        sample_.read(*taken, Seconds{0}, watts);
-        const double since = last_ == TimePoint::min() ? 0 : Seconds{*taken - last_}.count();
-        if (since <= 0 || since > farthest * sample_.period()) {
-            ++segment_;
-        } else {
-            total_ += watts * since;
-        }
         last_ = *taken;
-        ends_.push_back({*taken, {total_}, segment_});
+        sample_.read(*taken, Seconds{0}, watts);
+        ends_.push_back(energy_.take(*taken, {watts}, Seconds{sample_.period()}));
     }
 
     std::vector<TimedReading> first_;  // before the clock is known
@@ -82,8 +74,7 @@ private:
     bool has_clock_ = false;
     SensorSample sample_;
     TimePoint last_ = TimePoint::min();
-    double total_ = 0;  // J
-    std::uint32_t segment_ = 0;
+    LogEnergy energy_;
     std::vector<EnergySample> ends_;
 };
 

@@ -170,6 +170,27 @@ private:
     Watts shown_;
 };
 
+/// The energy of a power log at its readings, as if each power had held since the reading before.
+class LogEnergy {
+public:
+    /// @param taken  in order
+    /// @param period between two readings
+    /// @returns in a segment of its own where what came before is unknown
+    EnergySample take(TimePoint taken, Watts watts, Seconds period) {
+        constexpr int farthest = 3;  // periods: one or two readings may be missing
+        const Seconds since{taken - std::exchange(end_.at, taken)};
+        if (end_.segment == 0 || since > farthest * period) {
+            ++end_.segment;
+        } else {
+            end_.total += watts * since;
+        }
+        return end_;
+    }
+
+private:
+    EnergySample end_{};
+};
+
 /// What a second of a row weighs in the mean that a meter with a memory gives of it: late ones
 /// more. Without a memory 1.
 class TimeWeight {
@@ -398,29 +419,32 @@ struct FoundResponse {
     double rows = 0;                                               ///< that this was seen in
 };
 
+/// What a window and delay, without a memory, leave of a power meter's samples.
+[[nodiscard]] inline FoundResponse try_response(MeterTrial& trial,
+                                                std::span<const TimedReading> samples,
+                                                MeterResponse response) {
+    trial.clear();
+    for (const TimedReading& sample : samples) {
+        const TimePoint end = sample.read_at - response.delay;
+        trial.add(end - response.window, end, sample.value);
+    }
+    return {response, trial.unexplained(), trial.rows()};
+}
+
 /// The window, one of `windows`, and delay that explain a power meter's samples best.
 /// @param samples `read_at` = when the meter took the sample, in order
 /// @param runs    of all kernels, in order, none beside another
-/// @param exact   the delay to a part of a millisecond: not to compare it with other responses
 [[nodiscard]] inline FoundResponse find_meter_response(
     std::span<const TimedReading> samples, std::span<const KernelInterval> runs,
-    std::span<const Duration> windows = usual_windows, const MeteredTime& metered = {},
-    bool exact = false) {
+    std::span<const Duration> windows = usual_windows, const MeteredTime& metered = {}) {
     using std::chrono::milliseconds;
     MeterTrial trial{runs, metered};
     FoundResponse best;
-    const auto attempt = [&](Duration window, Duration delay) {
-        trial.clear();
-        for (const TimedReading& sample : samples) {
-            trial.add(sample.read_at - delay - window, sample.read_at - delay, sample.value);
-        }
-        const double rms = trial.unexplained();
-        if (rms < best.unexplained) best = {{window, delay}, rms, trial.rows()};
-    };
     const auto search = [&](Duration around, Duration reach, Duration step) {
         for (const Duration window : windows) {
             for (Duration delay = around - reach; delay <= around + reach; delay += step) {
-                attempt(window, delay);
+                const FoundResponse tried = try_response(trial, samples, {window, delay});
+                if (tried.unexplained < best.unexplained) best = tried;
             }
         }
     };
@@ -428,11 +452,27 @@ struct FoundResponse {
     search(best.response.delay, milliseconds{10}, milliseconds{2});
     // Short windows need to be told when.
     constexpr int steps = 8;  // of a window
-    if (exact || best.response.window < steps * milliseconds{1}) {
-        const Duration step = best.response.window / steps;
-        search(best.response.delay, milliseconds{2}, exact ? step / 4 : step);
+    if (best.response.window < steps * milliseconds{1}) {
+        search(best.response.delay, milliseconds{2}, best.response.window / steps);
     }
     return best;
+}
+
+/// The delay of what `find_meter_response` has found, to a part of a millisecond.
+[[nodiscard]] inline Duration exact_delay(FoundResponse found,
+                                          std::span<const TimedReading> samples,
+                                          std::span<const KernelInterval> runs,
+                                          const MeteredTime& metered) {
+    constexpr std::chrono::milliseconds reach{2};
+    constexpr int steps = 32;  // of a window
+    MeterTrial trial{runs, metered};
+    const MeterResponse about = found.response;
+    for (Duration delay = about.delay - reach; delay <= about.delay + reach;
+         delay += about.window / steps) {
+        const FoundResponse tried = try_response(trial, samples, {about.window, delay});
+        if (tried.unexplained < found.unexplained) found = tried;
+    }
+    return found.response.delay;
 }
 
 /// Memories that a power log may have where one window does not explain its samples.

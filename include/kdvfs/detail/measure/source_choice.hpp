@@ -98,7 +98,7 @@ struct SourceChoice {
                     milliseconds(periods.counter), milliseconds(row))};
     }
     if (Seconds{window} < covers * Seconds{periods.power}) {
-        const Duration shortest = periods.power / 10;  // whatever is shorter is not told apart
+        const Duration shortest = periods.power / 10;  // that can be distinguished
         return by_counter(
             say("power samples are means over %s %.1f ms of every %.1f ms and miss "
                 "the rest",
@@ -364,17 +364,10 @@ inline CounterGain SourceFinder::compare() const {
     constexpr milliseconds latest{120};
     constexpr milliseconds step{5};
     const Duration period = power_period();
-    std::vector<EnergySample> log;  // as if each sample held since the one before
+    LogEnergy energy;
+    std::vector<EnergySample> log;
     for (const TimedReading& sample : power_) {
-        constexpr int farthest = 3;  // periods: one or two samples may be missing
-        EnergySample end = log.empty() ? EnergySample{} : log.back();
-        const Duration since = sample.read_at - std::exchange(end.at, sample.read_at);
-        if (since > farthest * period) {
-            ++end.segment;
-        } else {
-            end.total += Watts{sample.value} * Seconds{since};
-        }
-        log.push_back(end);
+        log.push_back(energy.take(sample.read_at, {sample.value}, period));
     }
     // A slow log says little of where in a sample its joules were drawn.
     const Duration shortest = 4 * period;
@@ -429,11 +422,10 @@ inline FoundResponse SourceFinder::find_response(std::span<const KernelInterval>
     const std::array longer{2 * period, 3 * period, 5 * period};
     const std::vector<KernelInterval> runs =
         in_thirds(whole, 4 * period / MeterResponse::shows_inside);
-    FoundResponse found = LogMemories{power_, runs, metered_}.or_better(
-        find_meter_response(power_, runs, since_last, metered_));
+    const FoundResponse plain = find_meter_response(power_, runs, since_last, metered_);
+    FoundResponse found = LogMemories{power_, runs, metered_}.or_better(plain);
     if (found.response.memory == Duration::zero()) {
-        found.response.delay =
-            find_meter_response(power_, runs, since_last, metered_, true).response.delay;
+        found.response.delay = exact_delay(plain, power_, runs, metered_);
     }
     const FoundResponse means = find_meter_response(power_, runs, longer, metered_);
     if (means.unexplained < far_more * found.unexplained) found.response.change_error = 1;
