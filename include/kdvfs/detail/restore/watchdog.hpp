@@ -140,8 +140,8 @@ restore_under_the_stopped() { # one try; the next look comes in a second
 owner_state() { # T: stopped; empty: gone
     state=
     IFS= read -r stat < "/proc/$owner/stat" || return
-    set -- ${stat##*) }
-    [ "${20}" = "$started" ] && state=$1
+    set -- ${stat#"${stat%)*}"}  # behind the name; "##*)" would try each place of the line
+    [ "${21}" = "$started" ] && state=$2
 }
 
 watch() {
