@@ -20,6 +20,7 @@
 #include <functional>
 #include <iostream>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 
 namespace gpt3 {
@@ -30,11 +31,14 @@ constexpr int exit_no_gpu = 2;
 using FollowPlan = kdvfs::PolicyRegistry<kdvfs::Default<kdvfs::FromPlan<kdvfs::AutoClock>>>;
 using Kernels = std::array<StandIn, kernel_count>;
 
+void check(hipError_t status) {
+    if (status != hipSuccess) throw std::runtime_error{hipGetErrorString(status)};
+}
+
 double seconds_of(hipStream_t stream, const std::function<void()>& enqueue) {
     const auto began = std::chrono::steady_clock::now();
     enqueue();
-    kdvfs::device::check<kdvfs::device::HipApi>(hipStreamSynchronize(stream), "run the iteration",
-                                                "the stream");
+    check(hipStreamSynchronize(stream));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
@@ -45,8 +49,7 @@ void run(const kdvfs::BoundGpu<FollowPlan>& gpu, int iterations) {
         kernels[entry] = deal_out(kernel_work[entry], stand_ins.blocks_at_once());
     }
     hipStream_t stream = nullptr;
-    kdvfs::device::check<kdvfs::device::HipApi>(hipStreamCreate(&stream), "make a stream",
-                                                "the GPU");
+    check(hipStreamCreate(&stream));
     const auto launch = [&](std::size_t entry) { stand_ins.launch(stream, kernels[entry]); };
     const double unscoped = seconds_of(stream, [&] {
         for (const std::size_t entry : launch_sequence()) launch(entry);

@@ -2,6 +2,7 @@
 //
 // The whole way: scopes on HIP's double, markers in its streams, listener and actuator, the real
 // ROCm SMI, a virtual board whose clock the double's kernels run at and whose energy follows.
+#include <kdvfs/detail/device/amd/clocks.hpp>
 #include <kdvfs/rocm.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
