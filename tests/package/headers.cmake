@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Every public header compiles alone, under the project's warnings, with the compiler of this build
 # (the preset clang takes the other one); all of them together compile after macros with unfriendly
-# names with each compiler at hand, and a second time in the same program.
+# names with each compiler at hand, and may be included by several files of one program.
 
 # kdvfs_includes(HEADER OUT): all that HEADER includes, itself or through headers of kdvfs; what is
 # asked for with __has_include is left out.
@@ -117,26 +117,29 @@ endforeach()
 
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/everything.hpp CONTENT "${everything}")
 configure_file(poisoned.cpp.in headers/poisoned.cpp @ONLY)
-# With the compiler of this build they are half of the program below.
+set(poisoned ${CMAKE_CURRENT_BINARY_DIR}/headers/poisoned.cpp)
+# The compiler of this build makes code of them below.
 set(other_compilers ${kdvfs_compilers})
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     list(REMOVE_ITEM other_compilers ${KDVFS_GXX})
 else()
     list(REMOVE_ITEM other_compilers ${KDVFS_CLANGXX})
 endif()
-kdvfs_compile(header_objects poisoned ${CMAKE_CURRENT_BINARY_DIR}/headers/poisoned.cpp ${other_compilers})
+kdvfs_compile(header_objects poisoned ${poisoned} ${other_compilers})
 add_custom_target(headers_compile ALL DEPENDS ${header_objects})
 add_custom_target(all_headers_compile DEPENDS ${soak_header_objects})
 add_dependencies(soak_programs all_headers_compile)
 
-# Two translation units with every header, linked: what is not inline is defined twice.
-add_executable(link_twice ${CMAKE_CURRENT_BINARY_DIR}/headers/poisoned.cpp other_unit.cpp)
-target_include_directories(link_twice PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
-target_compile_definitions(link_twice PRIVATE OMPI_SKIP_MPICXX)
-target_link_libraries(link_twice PRIVATE kdvfs::kdvfs kdvfs::tune Threads::Threads kdvfs_warnings
+# Every header, and nothing that a second file of the same program would define again.
+add_library(every_header OBJECT ${poisoned})
+target_compile_definitions(every_header PRIVATE OMPI_SKIP_MPICXX)
+target_compile_options(every_header PRIVATE -UKDVFS_COMPILED -O0)
+target_link_libraries(every_header PRIVATE kdvfs::kdvfs kdvfs::tune Threads::Threads kdvfs_warnings
     $<TARGET_NAME_IF_EXISTS:HipHost::HipHost> kdvfs::nvidia
     $<$<TARGET_EXISTS:MPI::MPI_CXX>:kdvfs::mpi>)
-add_test(NAME package/link_twice COMMAND link_twice)
+add_test(NAME package/defined_once
+         COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DOBJECT=$<TARGET_OBJECTS:every_header>
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/defined_once.cmake)
 
 # Where the vendors' headers may be included, and a proof that the question can be answered "no".
 add_test(NAME package/vendor_headers
