@@ -101,9 +101,9 @@ void Dispatches::called(Call call, std::uint64_t*, void*) noexcept {
         } else if (call.kind == Called::marker_core && !InRoctx::here() &&
                    Process::instance().runs()) {
             if (call.operation == range_push) {
-                roctx_push(static_cast<const RangePushed*>(call.payload)->message);
+                push_range(static_cast<const RangePushed*>(call.payload)->message);
             } else if (call.operation == range_pop) {
-                roctx_pop();
+                pop_range();
             }
         }
     } catch (const std::exception& error) {

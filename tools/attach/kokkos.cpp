@@ -5,30 +5,16 @@
 // to the one that KDVFS_KOKKOS_NEXT names. Entry points follow Kokkos_Profiling_C_Interface.h.
 #include <kdvfs/detail/io/files.hpp>
 #include <tools/attach/process.hpp>
-#include <tools/attach/ranges.hpp>
+#include <tools/attach/roctx.hpp>
 
 #include <dlfcn.h>
 
 #include <cstdint>
-#include <exception>
 #include <string>
 
 namespace {
 
 using attach::Process;
-
-void begin(const char* name) noexcept {
-    try {
-        if (name == nullptr || !Process::instance().runs()) return;
-        Process::instance().range_begins(name);
-        attach::Ranges::of_process().push(name);
-    } catch (const std::exception& error) {
-        Process::instance().give_up(error.what());
-    }
-}
-void end() noexcept {
-    if (Process::instance().runs()) attach::Ranges::of_process().pop();
-}
 
 /// The tool that was named before kdvfs; null where there is none.
 void* next_tool() {
@@ -94,11 +80,11 @@ KDVFS_EXPORTED kokkosp_declare_metadata(const char* key, const char* value) {
     KDVFS_EXPORTED kokkosp_begin_##kind(const char* name, std::uint32_t device, \
                                         std::uint64_t* number) {                \
         if (number != nullptr) *number = 0;                                     \
-        begin(name);                                                            \
+        attach::push_range(name);                                               \
         NEXT(kokkosp_begin_##kind)(name, device, number);                       \
     }                                                                           \
     KDVFS_EXPORTED kokkosp_end_##kind(std::uint64_t number) {                   \
-        end();                                                                  \
+        attach::pop_range();                                                    \
         NEXT(kokkosp_end_##kind)(number);                                       \
     }
 KDVFS_KERNEL(parallel_for)
@@ -106,11 +92,11 @@ KDVFS_KERNEL(parallel_reduce)
 KDVFS_KERNEL(parallel_scan)
 
 KDVFS_EXPORTED kokkosp_push_profile_region(const char* name) {
-    begin(name);
+    attach::push_range(name);
     NEXT(kokkosp_push_profile_region)(name);
 }
 KDVFS_EXPORTED kokkosp_pop_profile_region() {
-    end();
+    attach::pop_range();
     NEXT(kokkosp_pop_profile_region)();
 }
 KDVFS_EXPORTED kokkosp_begin_fence(const char* name, std::uint32_t device, std::uint64_t* number) {

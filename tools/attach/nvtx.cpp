@@ -313,8 +313,8 @@ Signature* next_roctx(const char* name) {
 
 }  // namespace
 
-void attach::roctx_push(const char* name) noexcept { push(name); }
-void attach::roctx_pop() noexcept { pop(); }
+void attach::push_range(const char* name) noexcept { push(name); }
+void attach::pop_range() noexcept { pop(); }
 
 extern "C" {
 

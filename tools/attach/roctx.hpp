@@ -17,8 +17,8 @@ public:
     }
 };
 
-/// Ranges of roctx that another way tells of than its exported calls.
-void roctx_push(const char* name) noexcept;
-void roctx_pop() noexcept;
+/// A range of this thread begins or ends that another way tells of than exported calls of roctx.
+void push_range(const char* name) noexcept;
+void pop_range() noexcept;
 
 }  // namespace attach
