@@ -3,10 +3,16 @@
 // libcupti.so.13 over the double of the driver: callbacks at calls, and records of what ran. As
 // CUPTI, it has one subscriber, one set of kinds, one pair of buffer callbacks (the last one
 // registered) and one clock in a process. Layouts are written afresh from CUPTI's documentation.
+//
+// It ends at exit, as the real one does, by a handler from the time of its subscription: it hands
+// out what it still has. A call that is under way then or comes later, and the end of a thread that
+// has called it, ends the program by SIGSEGV. Callbacks go on to the last.
 #include "cuda_double.hpp"
 
 #include <time.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -75,6 +81,36 @@ State& state() {
     static auto& one = *new State;
     return one;
 }
+
+std::atomic<bool> ended{false};
+std::atomic<int> under_way{0};
+
+/// By a fault, as a signal that is raised waits where the thread blocks it.
+void crash() {
+    static int* volatile nowhere = nullptr;
+    *nowhere = 1;
+}
+
+/// What it keeps of each thread that has called it.
+struct OfThread {
+    bool called = false;
+    ~OfThread() {
+        if (ended) crash();
+    }
+};
+thread_local OfThread of_thread;
+
+/// A call from outside.
+struct Call {
+    Call() {
+        of_thread.called = true;
+        ++under_way;
+        if (ended) crash();
+    }
+    ~Call() { --under_way; }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+};
 
 constexpr std::size_t many_records = 256;
 
@@ -150,10 +186,14 @@ bool has_buffer() {
     return buffer != nullptr;
 }
 
+std::mutex& one_fills() {
+    static auto& mutex = *new std::mutex;
+    return mutex;
+}
+
 /// Puts what has run into buffers; those that are full go back.
 void fill() {
-    static auto& one_at_a_time = *new std::mutex;
-    const std::lock_guard filling{one_at_a_time};
+    const std::lock_guard filling{one_fills()};
     std::vector<Record> records;
     {
         const std::lock_guard lock{state().mutex};
@@ -219,8 +259,28 @@ void fill_beside() {
             state().many.wait_for(lock, std::chrono::milliseconds{10},
                                   [] { return state().records.size() >= many_records; });
         }
-        fill();
+        if (!ended) fill();
     }
+}
+
+const pid_t process = ::getpid();
+
+void end() {
+    if (::getpid() != process) return;  // in a forked child
+    {
+        const std::lock_guard nobody_fills{one_fills()};
+        if (under_way > 0) crash();
+        ended = true;
+    }
+    fill();
+    return_buffer();
+}
+
+/// CUPTI_DOUBLE_SWITCH_MS: so long it takes to switch a kind.
+void take_time_to_switch() {
+    const char* const time = std::getenv("CUPTI_DOUBLE_SWITCH_MS");
+    if (time == nullptr) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds{std::atoi(time)});
 }
 
 }  // namespace
@@ -228,6 +288,9 @@ void fill_beside() {
 extern "C" {
 
 int cuptiSubscribe(void** subscriber, Callback callback, void* user) {
+    static const int ends = std::atexit(&end);
+    static_cast<void>(ends);
+    const Call call;
     if (std::getenv("CUPTI_DOUBLE_HELD") != nullptr || state().callback != nullptr) return 39;
     state().callback = callback;
     state().user = user;
@@ -237,12 +300,14 @@ int cuptiSubscribe(void** subscriber, Callback callback, void* user) {
     return 0;
 }
 int cuptiUnsubscribe(void*) {
+    const Call call;
     const std::lock_guard lock{state().mutex};
     state().callback = nullptr;
     state().calls.clear();
     return 0;
 }
 int cuptiEnableCallback(std::uint32_t on, void*, int domain, std::uint32_t id) {
+    const Call call;
     const std::lock_guard lock{state().mutex};
     if (on != 0) {
         state().calls.insert({domain, id});
@@ -256,6 +321,8 @@ int cuptiEnableDomain(std::uint32_t on, void* subscriber, int domain) {
     return 0;
 }
 int cuptiActivityEnable(std::uint32_t kind) {
+    const Call call;
+    take_time_to_switch();
     const cuda_double::Listener listener{&on_call, &on_ran};
     cuda_double_listen(&listener);
     const std::lock_guard lock{state().mutex};
@@ -266,12 +333,15 @@ int cuptiActivityEnable(std::uint32_t kind) {
     return 0;
 }
 int cuptiActivityDisable(std::uint32_t kind) {
+    const Call call;
+    take_time_to_switch();
     const std::lock_guard lock{state().mutex};
     if (state().kinds.erase(kind) > 0 && kind == 10) state().kernels_off_alone = true;
     if (state().kinds.empty()) state().kernels_off_alone = false;
     return 0;
 }
 int cuptiActivityRegisterTimestampCallback(Timestamp timestamp) {
+    const Call call;
     const std::lock_guard lock{state().mutex};
     state().clock_at = now_ns();
     state().timestamp_at = timestamp();
@@ -279,6 +349,7 @@ int cuptiActivityRegisterTimestampCallback(Timestamp timestamp) {
     return 0;
 }
 int cuptiActivityRegisterCallbacks(Wanted wanted, Done done) {
+    const Call call;
     static const int counted = std::atexit([] {
         const char* const file = std::getenv("CUPTI_DOUBLE_COUNTS");
         if (file != nullptr) std::ofstream{file} << state().kernels << '\n';
@@ -297,6 +368,7 @@ int cuptiActivityRegisterCallbacks(Wanted wanted, Done done) {
     return 0;
 }
 int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t used, std::uint8_t** record) {
+    const Call call;
     std::uint8_t* next = buffer;
     if (*record != nullptr) {
         std::uint32_t kind = 0;
@@ -308,11 +380,13 @@ int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t used, std::uint
     return 0;
 }
 int cuptiActivityFlushAll(std::uint32_t) {
+    const Call call;
     fill();
     return_buffer();
     return 0;
 }
 int cuptiGetTimestamp(std::uint64_t* nanoseconds) {
+    const Call call;
     *nanoseconds = state().timestamp == nullptr ? now_ns() : state().timestamp();
     return 0;
 }

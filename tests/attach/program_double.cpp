@@ -5,10 +5,12 @@
 //   program_double ITERATIONS [graph] [fork] [abort] [exit=CODE] [failing] [persistent]
 //                  [cached] [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit]
 //                  [child_works] [long] [unnamed] [reads] [tiles=set|cleared]
-//                  [pauses] [unseen] [waits] [nvtx]
+//                  [pauses] [unseen] [waits] [nvtx] [idle] [late=before] [late=behind]
+//                  [late=beside] [late=switch] [late=slowly] [ends=thread|quick]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +29,8 @@ using cuda_double::Kernel;
 Kernel gemm{"_Z4gemmPKfS0_Pfi", 400, 500};
 Kernel attention{"_ZN9attention5flashILi128EEEvPKfS2_Pf", 300, 300};
 Kernel norm{"_Z4normPKfPfi", 100, 200, 0};
+Kernel late{"late", 100, 200};
+Kernel endless{"endless", 100, 200};
 Kernel adam{"_Z4adamPfS_S_i", 500, 150, 0};
 // One name and grid for any problem.
 Kernel small_problem{"persistent", 100, 300};
@@ -172,6 +176,67 @@ void launch(Kernel& kernel, unsigned blocks) {
     if (status != 0) std::exit(3);
 }
 
+void launch_late() {
+    for (int i = 0; i < 4; ++i) {
+        cuLaunchKernel(&late, 8, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
+    }
+    cuStreamSynchronize(stream);
+}
+
+struct LaunchesAtItsEnd {
+    bool asked = false;
+    ~LaunchesAtItsEnd() {
+        if (asked) launch_late();
+    }
+};
+/// Made before the thread's first launch, it ends after what others keep for the thread.
+thread_local LaunchesAtItsEnd of_thread;
+/// Ends after all handlers that are registered in `main`.
+LaunchesAtItsEnd of_program;
+
+struct EndsSlowly {
+    bool asked = false;
+    ~EndsSlowly() {
+        if (asked) std::this_thread::sleep_for(std::chrono::milliseconds{1200});
+    }
+} ends_slowly;
+
+/// To be called behind the first launch, at which others register their handlers.
+void launch_before_they_end() {
+    std::thread{[] {
+        of_thread.asked = true;
+        launch(norm, 32);
+    }}.join();
+    std::atexit(&launch_late);
+}
+
+void launch_beside_the_end() {
+    std::thread{[] {
+        void* own = nullptr;
+        cuStreamCreate(&own, 0);
+        while (true) {
+            cuLaunchKernel(&endless, 8, 1, 1, 128, 1, 1, 0, own, nullptr, nullptr);
+            cuStreamSynchronize(own);
+        }
+    }}.detach();
+}
+
+/// An iteration begins at the end. Threads that it starts come to run once this one waits.
+void begin_an_iteration_at_the_end() {
+    std::atexit([] {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &one);
+        ::sched_setaffinity(0, sizeof one, &one);
+        std::thread{[] {
+            const sched_param none{};
+            ::sched_setscheduler(0, SCHED_IDLE, &none);
+            const Range range{"step"};
+            launch(norm, 32);
+        }}.join();
+    });
+}
+
 void launch_cleared(Kernel& kernel) {
     *kernel.ready = true;
     launch(kernel, 16);
@@ -247,7 +312,16 @@ int main(int argc, char** argv) {
     names_ranges = !asked(argc, argv, "unnamed");
     numbers_ranges = asked(argc, argv, "numbered");
     if (asked(argc, argv, "dlclose")) close_what_was_injected();
+    if (asked(argc, argv, "idle")) {
+        const Range range{"idle"};
+        return 0;
+    }
     cuStreamCreate(&stream, 0);
+    of_thread.asked = asked(argc, argv, "late=before");
+    if (asked(argc, argv, "late=behind")) {
+        of_program.asked = true;
+        std::atexit(&launch_late);
+    }
     std::uint32_t input = 0;
     cuMemcpyHtoDAsync_v2(0, &input, sizeof input, stream);
     void* executable = nullptr;
@@ -315,6 +389,12 @@ int main(int argc, char** argv) {
     if (asked(argc, argv, "abort_at_exit=first")) std::atexit([] { std::abort(); });
     if (cuda_double_writes_in_captures() != 0) return 6;
     if (asked_just(argc, argv, "abort")) std::abort();
+    if (asked(argc, argv, "late=before")) launch_before_they_end();
+    if (asked(argc, argv, "late=beside")) launch_beside_the_end();
+    ends_slowly.asked = asked(argc, argv, "late=slowly");
+    if (asked(argc, argv, "late=switch")) begin_an_iteration_at_the_end();
+    if (asked(argc, argv, "ends=thread")) std::thread{[] { std::exit(0); }}.join();
+    if (asked(argc, argv, "ends=quick")) std::quick_exit(0);
     for (int i = 2; i < argc; ++i) {
         if (std::strncmp(argv[i], "exit=", 5) == 0) return std::atoi(argv[i] + 5);
     }

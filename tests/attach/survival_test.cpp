@@ -3,6 +3,7 @@
 // What attaching must survive. The program's exit code, output and signals are its own.
 #include "attach_fixture.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -93,6 +94,51 @@ TEST_F(Attach, KeepsTheSignalOfACrashAtExit) {
         EXPECT_EQ(seen.report["processes"][0]["ended"], ended) << when;
         EXPECT_GT(seen.row("gemm")["calls"], 100) << when;
     }
+}
+
+/// How often a program is to end.
+int rounds(int of_test) {
+    return std::getenv("KDVFS_ENDS_SOAK") != nullptr ? 50 * of_test : of_test;
+}
+
+/// The double of CUPTI ends by SIGSEGV whoever calls it while it ends, or later.
+TEST_F(Attach, SurvivesLaunchesAtTheEnd) {
+    for (int round = 0; round < rounds(1); ++round) {
+        for (const auto& [end, code] :
+             std::map<std::string, int>{{"exit=7", 7}, {"ends=thread", 0}, {"ends=quick", 0}}) {
+            for (const auto& [late, calls] : std::map<std::string, int>{
+                     {"late=before", 12}, {"late=behind", 0}, {"late=beside", 0}}) {
+                const Outcome seen = run({}, {PROGRAM, "3", late, end});
+                EXPECT_EQ(seen.status, code << 8) << late << ' ' << end << seen.err;
+                EXPECT_EQ(seen.out, "output\n") << late << ' ' << end;
+                if (end != "exit=7") continue;
+                EXPECT_EQ(seen.row("gemm")["metered_calls"], 24) << late << seen.report.dump(1);
+                const json row = seen.row("late");
+                EXPECT_EQ(row.is_null() ? 0 : row["calls"].get<int>(), calls) << late;
+            }
+        }
+    }
+}
+
+TEST_F(Attach, SwitchesNoRecordsOnceItEnds) {
+    for (int round = 0; round < rounds(4); ++round) {
+        const Outcome seen = run({"--meter", "16", "--iteration", "step"},
+                                 {PROGRAM, "1", "late=switch"}, {{"CUPTI_DOUBLE_SWITCH_MS", "50"}});
+        EXPECT_EQ(seen.status, 0) << seen.err;
+    }
+}
+
+/// What CUPTI keeps of a thread would end with the thread, when CUPTI has ended.
+TEST_F(Attach, EndsNoThreadThatHasCalledCupti) {
+    const Outcome seen = run({}, {PROGRAM, "150", "late=slowly"});
+    EXPECT_EQ(seen.status, 0) << seen.err;
+}
+
+TEST_F(Attach, EndsBeforeCuptiWhereNothingWasLaunched) {
+    const Outcome seen =
+        run({}, {PROGRAM, "0", "idle"}, {{"NVTX_INJECTION64_PATH", "/nowhere.so"}});
+    EXPECT_EQ(seen.status, 0) << seen.err;
+    EXPECT_NE(seen.notes().find("/nowhere.so is left out"), std::string::npos) << seen.notes();
 }
 
 TEST_F(Attach, SeesAStaticRuntimeOfCuda) {

@@ -380,8 +380,16 @@ private:
         // launch.
         constexpr std::size_t most = 4096;
         constexpr std::size_t places = 4;
-        thread_local std::vector<Observed> remembered(most);
+        thread_local Observed* remembered = nullptr;
         thread_local std::size_t next = 0;
+        if (remembered == nullptr) {
+            remembered = new Observed[most];
+            // A thread may launch when its objects have ended, as the first one does at exit: what
+            // it remembers then is left behind.
+            thread_local struct Ends {
+                ~Ends() { delete[] std::exchange(remembered, nullptr); }
+            } ends;
+        }
         const kdvfs::Variant variant = grid_variant(made.blocks);
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
                            31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);

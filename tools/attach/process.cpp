@@ -43,6 +43,11 @@ double now_s() {
         .count();
 }
 
+/// The report is written, and GPUs are let go, before the objects of what is loaded by now end.
+void end_at_exit() {
+    std::atexit([] { Process::instance().end(); });
+}
+
 /// CPU time of this thread, s.
 double thread_seconds() {
     timespec time{};
@@ -76,7 +81,7 @@ Process::Process() : generation_{kdvfs::io::fork_generation()}, begin_s_{now_s()
     } catch (const std::exception& error) {
         give_up(error.what());
     }
-    std::atexit([] { Process::instance().end(); });
+    end_at_exit();
 }
 
 bool Process::runs() const noexcept {
@@ -90,9 +95,7 @@ Device& Process::add(std::unique_ptr<Device> device) {
     if (!std::exchange(keeps_house_, true)) run_beside([this] { keep_house(); });
     if (meter_every_) device->meter_every(*meter_every_);
     if (stays_up_) device->stay_up();
-    // The board's library was loaded just now, and its static objects end before whatever was to be
-    // done at exit until then.
-    std::atexit([] { Process::instance().end(); });
+    end_at_exit();  // the board's library was loaded just now
     return *devices_.emplace_back(std::move(device));
 }
 
@@ -122,6 +125,7 @@ void Process::note_again(std::string_view beginning, const std::string& text) {
 
 void Process::before_report(std::function<void(bool)> bring_in) {
     const std::lock_guard lock{mutex_};
+    end_at_exit();  // so was the library that the records come from
     bring_in_.push_back(std::move(bring_in));
 }
 
@@ -147,12 +151,7 @@ void Process::give_up(const std::string& why) noexcept {
 
 void Process::range_begins(std::string_view name) {
     if (settings_.iteration.empty() || name != settings_.iteration) return;
-    std::vector<Device*> devices;
-    {
-        const std::lock_guard lock{mutex_};
-        for (const auto& device : devices_) devices.push_back(device.get());
-    }
-    for (Device* device : devices) {
+    for (Device* device : devices()) {
         device->begin_iteration();
         if (device->pipeline() != nullptr) device->pipeline()->begin_iteration();
     }
@@ -218,7 +217,7 @@ void Process::keep_house() noexcept {
                 repeated_.empty() &&
                 std::chrono::steady_clock::now() - repeating_since_ > std::chrono::seconds{1};
             repeats = repeats_ && !rests;
-            if (ended_) return;
+            if (ended_) break;
             end_where_repeating_hangs();
         }
         try {
@@ -236,6 +235,9 @@ void Process::keep_house() noexcept {
             note(error.what());
         }
     }
+    // CUPTI and the driver keep something of each thread that has called them, which goes with the
+    // thread: once they have ended, such a thread must not end.
+    while (true) ::pause();
 }
 
 /// Not once the process ends: the driver's libraries may be gone by then.

@@ -78,7 +78,7 @@ public:
 private:
     Process();
 
-    void keep_house() noexcept;
+    [[noreturn]] void keep_house() noexcept;
     void bring_in(bool at_end);
     void bring_in_now();
     [[nodiscard]] std::vector<Device*> devices();

@@ -161,7 +161,7 @@ void SharedCupti::buffer_done(void* context, std::uint32_t stream, std::uint8_t*
                               std::size_t size, std::size_t used) {
     SharedCupti& shared = of_process();
     try {
-        if (shared.reader_.take_records && used > 0) shared.reader_.take_records(buffer, used);
+        if (shared.joined_ && used > 0) shared.reader_.take_records(buffer, used);
     } catch (const std::exception& error) {
         Process::instance().give_up(error.what());
     }
@@ -229,14 +229,18 @@ Status SharedCupti::switch_kinds(bool on) {
 Status SharedCupti::want_records(bool on) {
     const std::lock_guard lock{switching_};
     wants_records_ = on;
-    if (turn_ == Turn::theirs || kinds_on_ == on) return cupti::success;
+    if (!joined_ || turn_ == Turn::theirs || kinds_on_ == on) return cupti::success;
     return switch_kinds(on);
 }
 
-void SharedCupti::flush(bool all) {
-    if (turn_ == Turn::theirs) return;
-    static_cast<void>(library_.flush(0));
-    if (all) static_cast<void>(library_.flush(1));
+void SharedCupti::flush(bool at_end) {
+    if (joined_ && turn_ == Turn::ours) {
+        static_cast<void>(library_.flush(0));
+        if (at_end) static_cast<void>(library_.flush(1));
+    }
+    if (!at_end) return;
+    const std::lock_guard lock{switching_};  // a switch that is under way comes to its end
+    joined_ = false;
 }
 
 void SharedCupti::announce(bool records_come) {

@@ -58,9 +58,12 @@ public:
     void listen(std::uint32_t id, bool on);
     /// kdvfs's records on or off, as soon as it is its turn. @returns CUPTI's status
     cupti::Status want_records(bool on);
-    /// Brings in the records that are done, or all, where it is kdvfs's turn: the program's
-    /// profiler does not expect its buffers before it asks for them.
-    void flush(bool all);
+    /// Brings in the records that are done, where it is kdvfs's turn: the program's profiler does
+    /// not expect its buffers before it asks for them.
+    /// @param at_end all of them. After that no other thread of kdvfs calls CUPTI, and records that
+    ///               still come are not read: CUPTI and the driver end, too, and must not be called
+    ///               any more, not even from their own callbacks
+    void flush(bool at_end);
     /// Comes back where the program has stopped profiling, and begins to read along where it goes
     /// on. Called every second or so, on kdvfs's own thread.
     void settle();
@@ -143,7 +146,7 @@ private:
     mutable std::mutex switching_;
     bool registered_ = false;
     Reader reader_;
-    bool joined_ = false;
+    std::atomic<bool> joined_{false};  ///< `reader_` is there, and the process does not end
     std::atomic<bool> wants_records_{false};
     bool kinds_on_ = false;  // kdvfs's
     std::set<std::pair<void*, cupti::Kind>> their_kinds_;
