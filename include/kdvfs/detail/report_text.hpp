@@ -10,10 +10,8 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -22,21 +20,17 @@ namespace kdvfs::inline v0_3::measure {
 
 KDVFS_INLINE std::string to_string(const EnergyEstimate& energy) {
     if (!energy.resolved) return "unresolved";
-    std::array<char, 64> text;
     const double width = energy.half_width.count;
     // As many decimals as the interval has digits that mean something.
     const double decimals = width > 0 ? std::clamp(1 - std::floor(std::log10(width)), 0.0, 9.0) : 3;
-    std::snprintf(text.data(), text.size(), "%.*f J +- %.*f", static_cast<int>(decimals),
-                  energy.joules.count, static_cast<int>(decimals), width);
-    return text.data();
+    return io::format_text("%.*f J +- %.*f", static_cast<int>(decimals), energy.joules.count,
+                           static_cast<int>(decimals), width);
 }
 
 namespace report_text {
 
 inline std::string number(const char* format, double value) {
-    std::array<char, 64> text;
-    std::snprintf(text.data(), text.size(), format, value);
-    return text.data();
+    return io::format_text(format, value);
 }
 
 /// "1100/auto" for core and memory; "auto" for both.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/measure/attribution.hpp>
 #include <kdvfs/detail/measure/energy_sums.hpp>
 #include <kdvfs/detail/measure/held_clocks.hpp>
@@ -12,11 +13,9 @@
 #include <gsl/assert>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <span>
 #include <string>
@@ -323,11 +322,9 @@ inline void ReportFiller::add_pool(Report& report, std::span<const KernelId> ids
     std::vector<double> seconds(sums_.columns_seen());
     seconds[*sums_.pool] = sums_.seconds(*sums_.pool);
     group.energy = attributing_.energy(seconds);
-    std::array<char, 256> text;
-    std::snprintf(text.data(), text.size(),
-                  "%zu kernels have too little time to be attributed one by one: together %.3g s",
-                  group.kernels.size(), seconds[*sums_.pool]);
-    report.notes.emplace_back(text.data());
+    report.notes.push_back(io::format_text(
+        "%zu kernels have too little time to be attributed one by one: together %.3g s",
+        group.kernels.size(), seconds[*sums_.pool]));
     if (group.energy.resolved) report.groups.push_back(std::move(group));
 }
 
@@ -357,25 +354,22 @@ inline void ReportFiller::add_notes(Report& report) const {
 inline void ReportFiller::add_impossible(Report& report) const {
     constexpr std::size_t most = 4;
     if (found_.impossible.empty()) return;
-    std::array<char, 256> text;
     std::string note = "refused powers that the board cannot draw:";
     for (std::size_t i = 0; i < std::min(found_.impossible.size(), most); ++i) {
         const ImpossiblePower& each = found_.impossible[i];
         const std::string name = each.kernel ? to_string(kernels_->key(*each.kernel))
                                  : sums_.idle_seconds()[each.column] > 0 ? "idle"
                                                                          : "short kernels";
-        std::snprintf(text.data(), text.size(), "%s %s at %.0f +- %.0f W", i > 0 ? "," : "",
-                      name.c_str(), each.power.count, each.half_width.count);
-        note += text.data();
+        note += io::format_text("%s %s at %.0f +- %.0f W", i > 0 ? "," : "", name.c_str(),
+                                each.power.count, each.half_width.count);
     }
     if (found_.impossible.size() > most) {
         note += ", and " + std::to_string(found_.impossible.size() - most) + " more";
     }
     const PossiblePower& possible = sums_.possible;
     if (possible.limit > 0) {
-        std::snprintf(text.data(), text.size(), "; it draws %.0f W at rest, its limit is %.0f W",
-                      possible.lowest, possible.limit);
-        note += text.data();
+        note += io::format_text("; it draws %.0f W at rest, its limit is %.0f W", possible.lowest,
+                                possible.limit);
     }
     report.notes.push_back(
         note +
@@ -385,15 +379,12 @@ inline void ReportFiller::add_impossible(Report& report) const {
 
 /// What draws power beside the kernels.
 inline void ReportFiller::add_outside_load(Report& report) const {
-    std::array<char, 512> text;
     for (const UnscopedWork& each : found_.unscoped) {
-        std::snprintf(
-            text.data(), text.size(),
+        report.notes.push_back(io::format_text(
             "in gaps behind %s, together %.3g s, the board draws %.0f +- %.0f W, more "
             "than at rest: work that no scope covers; kernels beside it are not resolved",
             (each.after ? to_string(kernels_->key(*each.after)) : "short kernels").c_str(),
-            each.time.count(), each.power.count, each.half_width.count);
-        report.notes.emplace_back(text.data());
+            each.time.count(), each.power.count, each.half_width.count));
     }
     if (sums_.hides_work) {
         report.notes.emplace_back(
@@ -401,27 +392,22 @@ inline void ReportFiller::add_outside_load(Report& report) const {
             "no kernel is resolved");
     }
     if (sums_.possible.rests_too_high()) {
-        std::snprintf(
-            text.data(), text.size(),
+        report.notes.push_back(io::format_text(
             "the board draws %.0f W at rest, others of its kind at most %.0f W: something "
             "else draws power, such as another process; no kernel is resolved",
-            sums_.possible.lowest, sums_.possible.kind.most.count);
-        report.notes.emplace_back(text.data());
+            sums_.possible.lowest, sums_.possible.kind.most.count));
     }
     if (const double hidden = sums_.possible.may_hide(); hidden > 0) {
-        std::snprintf(text.data(), text.size(),
-                      "a load of up to %.0f W from outside may pass for power at rest: that is in "
-                      "the intervals",
-                      hidden);
-        report.notes.emplace_back(text.data());
+        report.notes.push_back(io::format_text(
+            "a load of up to %.0f W from outside may pass for power at rest: that is in the "
+            "intervals",
+            hidden));
     }
     if (!sums_.power_wanders()) return;
-    std::snprintf(
-        text.data(), text.size(),
+    report.notes.push_back(io::format_text(
         "the board's power wanders by %.0f W from second to second while the same kernels "
         "run: something else draws power, such as another process; no kernel is resolved",
-        sums_.gain * sums_.wanders);
-    report.notes.emplace_back(text.data());
+        sums_.gain * sums_.wanders));
 }
 
 /// What says that the attribution's picture of the board is wrong.
@@ -429,18 +415,13 @@ inline void ReportFiller::add_alarms(Report& report) const {
     constexpr double most_refused = 0.02;
     constexpr double rounding = 1e-3;  // of the power
     constexpr double much = 5e-3;      // of the joules
-    std::array<char, 1024> text;
-    const auto alarm = [&](const char* format, auto... values) {
-        std::snprintf(text.data(), text.size(), format, values...);
-        report.notes.emplace_back(text.data());
-    };
     const AttributionFit& fit = found_.fit;
     const EnergyTotals& totals = found_.totals;
     if (fit.refused_share() > most_refused) {
-        alarm(
+        report.notes.push_back(io::format_text(
             "%.1f %% of the counter's intervals are impossible and were refused: the counter or "
             "its clock is at fault",
-            100 * fit.refused_share());
+            100 * fit.refused_share()));
     }
     if (!attributing_.solved()) return;
     add_impossible(report);
@@ -448,15 +429,15 @@ inline void ReportFiller::add_alarms(Report& report) const {
     const double beyond = std::abs(totals.unexplained.count) - totals.unexplained_half_width.count;
     if (beyond < rounding * totals.counter.count) return;
     if (totals.unexplained < Joules{0}) {
-        alarm(
+        report.notes.push_back(io::format_text(
             "kernels and idle have %.1f J more than the counter, beyond the interval of %.1f J: "
             "do not rely on the joules",
-            -totals.unexplained.count, totals.unexplained_half_width.count);
+            -totals.unexplained.count, totals.unexplained_half_width.count));
     } else if (totals.unexplained > totals.counter * much) {
-        alarm(
+        report.notes.push_back(io::format_text(
             "%.1f J of the counter, beyond the interval of %.1f J, were drawn by something that no "
             "scope covers: unexplained",
-            totals.unexplained.count, totals.unexplained_half_width.count);
+            totals.unexplained.count, totals.unexplained_half_width.count));
     }
 }
 

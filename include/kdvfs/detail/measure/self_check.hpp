@@ -3,6 +3,7 @@
 
 #include <kdvfs/measure/self_check.hpp>
 
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/settings.hpp>
@@ -70,11 +71,8 @@ KDVFS_INLINE void SelfCheckRun::hold_against(SelfCheck& check, const std::string
     const double ratio = check.counted.count / power.count;
     check.passed = ratio <= most_off && ratio * most_off >= 1;
     if (check.passed) return;
-    std::array<char, 256> text;
-    std::snprintf(text.data(), text.size(),
-                  "the counter says %.1f W and %s %.1f W: off by a factor of %.3g",
-                  check.counted.count, other.c_str(), power.count, ratio);
-    check.reason = text.data();
+    check.reason = io::format_text("the counter says %.1f W and %s %.1f W: off by a factor of %.3g",
+                                   check.counted.count, other.c_str(), power.count, ratio);
 }
 
 KDVFS_INLINE std::string SelfCheckRun::fault() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 #include <kdvfs/detail/measure/meter_response.hpp>
@@ -14,7 +15,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <deque>
 #include <optional>
 #include <span>
@@ -73,17 +73,13 @@ struct SourceChoice {
     const Duration window = check.power_window.value_or(periods.power);
     const bool has_power = periods.power > Duration::zero();
     const Duration row = std::max(periods.power, window);
-    std::array<char, 320> text;
-    const auto say = [&](const char* format, auto... values) {
-        std::snprintf(text.data(), text.size(), format, values...);
-        return std::string{text.data()};
-    };
     if (!check.passed) {
         if (!has_power) return {EnergyFrom::nothing, 1, {}, "no joules: " + check.reason};
         return {EnergyFrom::power,
                 1,
                 {},
-                say("joules are from power samples every %.1f ms; not from the energy counter: ",
+                io::format_text(
+                    "joules are from power samples every %.1f ms; not from the energy counter: ",
                     milliseconds(periods.power)) +
                     check.reason};
     }
@@ -93,24 +89,26 @@ struct SourceChoice {
         return {EnergyFrom::counter,
                 1,
                 {},
-                say("joules are from the energy counter, which moves every %.1f ms; power samples "
+                io::format_text(
+                    "joules are from the energy counter, which moves every %.1f ms; power samples "
                     "of %.1f ms are not clearly finer",
                     milliseconds(periods.counter), milliseconds(row))};
     }
     if (Seconds{window} < covers * Seconds{periods.power}) {
         const Duration shortest = periods.power / 10;  // that can be distinguished
         return by_counter(
-            say("power samples are means over %s %.1f ms of every %.1f ms and miss "
-                "the rest",
-                window < shortest ? "at most" : "about", milliseconds(std::max(window, shortest)),
-                milliseconds(periods.power)));
+            io::format_text("power samples are means over %s %.1f ms of every %.1f ms and miss "
+                            "the rest",
+                            window < shortest ? "at most" : "about",
+                            milliseconds(std::max(window, shortest)), milliseconds(periods.power)));
     }
     const bool comparable = check.drawn && check.drawn->count > 0;
     const double scale = comparable ? check.counted.count / check.drawn->count : 1;
     return {EnergyFrom::both,
             scale,
             {},
-            say("joules are from power samples every %.1f ms, times %.3f as the energy counter has "
+            io::format_text(
+                "joules are from power samples every %.1f ms, times %.3f as the energy counter has "
                 "it, which moves every %.1f ms only",
                 milliseconds(periods.power), scale, milliseconds(periods.counter))};
 }
@@ -302,12 +300,10 @@ inline SourceChoice SourceFinder::choose(Duration counter_period) const {
     choice.response = found.response;
     choice.clock = clock;
     if (found.response.memory > Duration::zero()) {
-        std::array<char, 160> text;
-        std::snprintf(text.data(), text.size(),
-                      "; they follow the kernels %.1f ms late and with a memory of %.1f ms",
-                      Seconds{found.response.delay}.count() * 1e3,
-                      Seconds{found.response.memory}.count() * 1e3);
-        choice.reason += text.data();
+        choice.reason +=
+            io::format_text("; they follow the kernels %.1f ms late and with a memory of %.1f ms",
+                            Seconds{found.response.delay}.count() * 1e3,
+                            Seconds{found.response.memory}.count() * 1e3);
     }
     if (found.response.change_error > unclear) {
         if (choice.source == EnergyFrom::both) {

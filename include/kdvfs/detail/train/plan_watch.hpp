@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/paired_comparison.hpp>
 #include <kdvfs/units.hpp>
 
@@ -8,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -58,10 +58,8 @@ inline std::string to_string(const PlanVerdict& verdict) {
     std::string text{to_string(verdict.kind)};
     const auto add = [&](const char* format, const std::optional<tune::PercentInterval>& change) {
         if (!change) return;
-        char line[160];
-        std::snprintf(line, sizeof line, format, change->mean, change->low, change->high);
         text += text.find(':') == std::string::npos ? ": " : "; ";
-        text += line;
+        text += io::format_text(format, change->mean, change->low, change->high);
     };
     add("operations take %.2f %% longer than planned (%.2f to %.2f)", verdict.operations);
     add("iterations take %.2f %% longer than as found (%.2f to %.2f)", verdict.iterations);

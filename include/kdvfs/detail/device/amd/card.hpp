@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/device/amd/system_files.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
@@ -17,7 +18,6 @@
 #include <cmath>
 #include <compare>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,10 +41,8 @@ struct PciAddress {
 
 /// "0000:c1:00.0".
 inline std::string to_string(PciAddress address) {
-    std::array<char, 32> text{};
-    const int length = std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.%x", address.domain,
-                                     address.bus, address.device, address.function);
-    return {text.data(), static_cast<std::size_t>(length)};
+    return io::format_text("%04x:%02x:%02x.%x", address.domain, address.bus, address.device,
+                           address.function);
 }
 
 /// Reads "0000:C1:00.0"; nothing where the text is no whole address.
@@ -126,12 +124,9 @@ inline std::optional<std::uint64_t> kfd_property(std::string_view text, std::str
 /// (hsa-runtime and LLVM use this rule).
 inline std::string architecture_of(std::uint64_t gfx_target_version) {
     if (gfx_target_version == 0) return {};
-    std::array<char, 32> text{};
-    const int length = std::snprintf(text.data(), text.size(), "gfx%u%x%x",
-                                     static_cast<unsigned>(gfx_target_version / 10000),
-                                     static_cast<unsigned>(gfx_target_version / 100 % 100),
-                                     static_cast<unsigned>(gfx_target_version % 100));
-    return {text.data(), static_cast<std::size_t>(length)};
+    return io::format_text("gfx%u%x%x", static_cast<unsigned>(gfx_target_version / 10000),
+                           static_cast<unsigned>(gfx_target_version / 100 % 100),
+                           static_cast<unsigned>(gfx_target_version % 100));
 }
 
 /// Adds what KFD, the compute half of the driver, knows about a card.
