@@ -22,7 +22,11 @@ namespace sensor_bed {
 class Markers {
 public:
     Markers(const Run& run, const Bed& bed)
-        : random_{run.calls().size()}, lost_{bed.lost}, leaves_out_{bed.leaves_out} {
+        : random_{run.calls().size()},
+          lost_{bed.lost},
+          burst_{bed.burst},
+          of_one_{bed.of_one},
+          leaves_out_{bed.leaves_out} {
         const auto uniform = [&](double low, double high) {
             return std::uniform_real_distribution<double>{low, high}(random_);
         };
@@ -31,8 +35,12 @@ public:
     }
     /// When a call ran, s; nothing where its markers do not arrive. In order.
     [[nodiscard]] std::optional<std::pair<double, double>> of(const Run::Call& call) {
-        const bool arrive = std::uniform_real_distribution<double>{}(random_) >= lost_;
-        if (!arrive || (leaves_out_ && call.kernel == 0)) return {};
+        const double each = lost_ / static_cast<double>(burst_);
+        const bool begins = std::uniform_real_distribution<double>{}(random_) < each;
+        if (begins && goes_on_ == 0) goes_on_ = burst_;
+        const bool lost = goes_on_ > 0 && (!of_one_ || call.kernel == 1);
+        goes_on_ -= goes_on_ > 0 ? 1 : 0;
+        if (lost || (leaves_out_ && call.kernel == 0)) return {};
         return std::pair{stamp(call.begin), stamp(call.end)};
     }
     /// What their clock says at a grain, s.
@@ -44,6 +52,9 @@ public:
 private:
     std::mt19937_64 random_;
     double lost_;
+    std::size_t burst_;
+    std::size_t goes_on_ = 0;  // calls that are lost yet
+    bool of_one_;
     bool leaves_out_;
     double jump_ = 0;      // s
     double jumps_at_ = 0;  // s
@@ -67,7 +78,9 @@ inline kdvfs::measure::Report report(
     SamplerSettings reads;
     reads.period = seconds(has_timestamps ? bed.counter_period : bed.counter_period / 5);
     reads.limits.period = seconds(bed.counter_period);
-    Sampler sampler{reads, TimePoint{}};
+    // Before it has moved for the first time, nobody knows since when it stands.
+    Sampler sampler{reads,
+                    run.counter().empty() ? TimePoint{} : Run::time(run.counter().front().at)};
     EnergyAccumulator accumulator{table,
                                   {.counter_period = seconds(bed.counter_period),
                                    .sensor_may_lag = true,

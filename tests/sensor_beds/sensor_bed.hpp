@@ -56,6 +56,8 @@ struct Bed {
     bool limited = false;      ///< the board's power limit is near what the step draws, or below it
     double least_time = 0.85;  ///< of the time that the oracle resolves
     double lost = 0;           ///< share of the calls whose markers never arrive
+    std::size_t burst = 1;     ///< calls in a row that lose theirs
+    bool of_one = false;       ///< only the second kernel does
     double least_delay = 0;    ///< s
     double least_memory = 5e-3;  ///< s
     double most_memory = 50e-3;  ///< s

@@ -192,7 +192,9 @@ private:
              std::optional<RunPart> part);
     void idle(Seconds time, ClockPoint applied, bool in_row) {
         const auto add = [this] { return add_column(false, true); };
-        const std::size_t at_clock = rest_clocks_.rest(applied, time.count(), in_row, add);
+        const bool in_iteration = keeps_samples() && levels_.in_iteration();
+        const std::size_t at_clock =
+            rest_clocks_.rest(applied, in_iteration, time.count(), in_row, add);
         const std::size_t column =
             keeps_samples() ? gaps_.rest(at_clock, time.count(), in_row, add) : at_clock;
         levels_.idle(column, time.count(), in_row);
@@ -598,10 +600,10 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
         sums.wanders = found.wanders;
         const bool fits = found.overcount < SensorFinding::most_overcount;
         if (found.holds(sums.kernel_seconds()) && fits && !counter) return;
-        if (gaps_.gaps().empty()) return;
         const double most = sums.possible.most_waiting(sums.gain * found.rows.power.mean_watts());
         std::vector<std::size_t> columns;
-        for (const KernelGap& gap : gaps_.gaps()) columns.push_back(gap.column);
+        for (const KernelGap& gap : sums.all_gaps(gaps_.gaps()))
+            if (gap.seconds > KernelGap::much * counted_seconds_) columns.push_back(gap.column);
         for (const double watts : found.least_watts(columns)) {
             sums.hides_work = sums.hides_work || sums.gain * watts > most;
         }

@@ -188,7 +188,7 @@ struct ImpossiblePower {
 
 /// Gaps between kernels in which the board draws what no idle board does.
 struct UnscopedWork {
-    std::optional<KernelId> after;  ///< the kernel before them; none: a short one
+    std::optional<KernelId> after;  ///< the kernel before them; none: any
     Seconds time;                   ///< of all these gaps
     Watts power;
     Watts half_width;
@@ -228,6 +228,8 @@ public:
     /// The same, resolved or not by `widest_resolved`.
     [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds,
                                         double widest_resolved) const;
+    /// What a level drew, of any width.
+    [[nodiscard]] EnergyEstimate energy(const LevelTime& level) const;
     [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds) const {
         return energy(seconds, settings_.widest_resolved);
     }
@@ -295,11 +297,12 @@ inline void Attributing::find_unscoped() {
     if (!estimate_) return;
     const double most = sums_->possible.most_waiting(sums_->gain * sums_->rows.power.mean_watts());
     beside_unscoped_.resize(sums_->columns_seen());
-    for (const KernelGap& gap : sums_->gaps) {
+    for (const KernelGap& gap : sums_->all_gaps(sums_->gaps)) {
         std::vector<double> second(sums_->columns_seen());
         second[gap.column] = 1;
         const Interval power = interval(second);
-        if (!(power.joules - power.half_width > most)) continue;
+        const bool matters = Seconds{gap.seconds} > sums_->counted_time * KernelGap::much;
+        if (!matters || !(power.joules - power.half_width > most)) continue;
         unscoped_.push_back({sums_->columns.kernel(gap.after),
                              Seconds{gap.seconds},
                              {power.joules},
@@ -395,6 +398,25 @@ inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
     const bool resolved = possible && joules > 0 && std::isfinite(half_width) &&
                           half_width <= widest_resolved * joules;
     return resolved ? EnergyEstimate{{joules}, {half_width}, true, {sensor}} : EnergyEstimate{};
+}
+
+/// An iteration has its part of what the powers lack of the counter's joules. Behind the last one,
+/// which nobody ended, the board may rest, or go on as in the gaps inside iterations.
+inline EnergyEstimate Attributing::energy(const LevelTime& level) const {
+    EnergyEstimate found = energy(level.column_seconds, any_width);
+    if (level.scope || !found.resolved) return found;
+    const std::vector<double>& all = sums_->column_seconds;
+    const double share = std::min(level.counted_seconds / sums_->counted_time.count(), 1.0);
+    found.joules += (sums_->counter - energy(all, any_width).joules) * share;
+    for (const ClockTime& at : sums_->rests) {
+        if (!at.has_gaps()) continue;
+        const double more = estimate_->watts()[at.gaps] - estimate_->watts()[at.column];
+        const double behind = std::max(all[at.gaps] - level.column_seconds[at.gaps], 0.0);
+        const Joules half{0.5 * sums_->gain * behind * more};
+        found.joules += half;
+        found.half_width += Joules{std::abs(half.count)};
+    }
+    return found;
 }
 
 inline SymmetricMatrix Attributing::covariance(

@@ -26,15 +26,20 @@ namespace kdvfs::inline v0_3::measure {
 struct ClockTime {
     ClockPoint clock;
     std::size_t column = RowSums::idle_column;
+    std::size_t gaps = RowSums::idle_column;  ///< column of gaps inside iterations; that: none yet
     bool has_column = false;  ///< of its own, or it is the clock that has the idle one
     double seconds = 0;       ///< under trusted samples, in rows that count
     double in_row = 0;        ///< of the row under way
     double all = 0;           ///< whether counted or not
+    double in_gaps = 0;       ///< of it, in gaps inside iterations
+
+    [[nodiscard]] bool has_gaps() const { return gaps != RowSums::idle_column; }
 };
 
 /// Which power an idle board draws: the clock that stays decides. The first clock that the board
 /// rests at has the idle column, and so have all that it rests at for a moment only; others have a
-/// column each. A plan or an idle clock writes few clocks, so they are searched one by one.
+/// column each. Gaps inside iterations have their own: kernels may run there whose markers are
+/// lost. A plan or an idle clock writes few clocks, so they are searched one by one.
 class RestClocks {
 public:
     void run(double seconds) { all_ += seconds; }
@@ -43,7 +48,7 @@ public:
     /// @param add    makes a column
     /// @returns the column of that time
     template <class Add>
-    std::size_t rest(ClockPoint clock, double seconds, bool in_row, Add add) {
+    std::size_t rest(ClockPoint clock, bool in_iteration, double seconds, bool in_row, Add add) {
         all_ += seconds;
         auto known = std::find_if(clocks_.begin(), clocks_.end(),
                                   [&](const ClockTime& at) { return at.clock == clock; });
@@ -58,7 +63,10 @@ public:
             known->column = add();
             known->has_column = true;
         }
-        return known->column;
+        const bool in_gap = in_iteration && seconds > KernelGap::launch;
+        known->in_gaps += in_gap ? seconds : 0;
+        if (!known->has_gaps() && known->in_gaps > 10 * KernelGap::launch) known->gaps = add();
+        return in_gap && known->has_gaps() ? known->gaps : known->column;
     }
     /// The row has ended. @param counts whether its joules are attributed
     void end_row(bool counts) {
@@ -231,12 +239,19 @@ struct EnergySums {
         }
         gaps = std::move(own);
     }
+    /// Gaps that have a column each, and others inside iterations.
+    [[nodiscard]] std::vector<KernelGap> all_gaps(std::vector<KernelGap> own) const {
+        for (const ClockTime& at : rests) {
+            if (at.has_gaps()) own.push_back({at.gaps, at.column, idle_column, seconds(at.gaps)});
+        }
+        return own;
+    }
     /// Of columns in which nothing runs; 0 of others.
     [[nodiscard]] std::vector<double> idle_seconds() const {
         std::vector<double> idle(columns_seen());
         idle[idle_column] = seconds(idle_column);
         for (const ClockTime& at : rests) idle[at.column] = seconds(at.column);
-        for (const KernelGap& gap : gaps) idle[gap.column] = seconds(gap.column);
+        for (const KernelGap& gap : all_gaps(gaps)) idle[gap.column] = seconds(gap.column);
         return idle;
     }
     /// Of all others.
@@ -251,8 +266,9 @@ struct EnergySums {
         std::vector<double> found(columns_seen());
         if (!at.has_column) return found;
         found[at.column] = seconds(at.column);
-        for (const KernelGap& gap : gaps)
-            if (gap.rest == at.column) found[gap.column] = seconds(gap.column);
+        for (const KernelGap& gap : all_gaps(gaps))
+            if (gap.rest == at.column || (at.has_gaps() && gap.rest == at.gaps))
+                found[gap.column] = seconds(gap.column);
         // The idle column has clocks without a column, too, and others' time before they had one.
         const double all = std::accumulate(found.begin(), found.end(), 0.0);
         for (double& each : found) each *= all > 0 ? at.seconds / all : 0;
@@ -324,6 +340,7 @@ public:
         in_iteration_ = mark == IterationMark::begins;
     }
 
+    [[nodiscard]] bool in_iteration() const { return in_iteration_; }
     /// Any level may have some of a kernel's time.
     [[nodiscard]] bool any() const { return in_iteration_ || levels_.size() > 1; }
     /// A kernel at `place` ran for `seconds`, whose joules are under `column`.

@@ -15,12 +15,16 @@ namespace kdvfs::inline v0_3::measure {
 struct KernelGap {
     std::size_t column;                 ///< its own
     std::size_t rest;                   ///< column that their time has where gaps have none
-    std::size_t after;                  ///< column of the kernel before them
+    std::size_t after;                  ///< column of the kernel before them; idle's: of any
     double seconds = 0;                 ///< under trusted samples
     std::vector<std::size_t> before{};  ///< columns of the kernels behind them; some, where many
 
+    static constexpr double much = 0.005;  ///< of all time; less says too little of what runs there
+    static constexpr double launch = 1e-4;  ///< s: shorter ones are waits for launches
+
     [[nodiscard]] bool lies_beside(std::size_t kernel) const {
-        return kernel == after || std::find(before.begin(), before.end(), kernel) != before.end();
+        return after == RowSums::idle_column || kernel == after ||
+               std::find(before.begin(), before.end(), kernel) != before.end();
     }
 };
 
@@ -85,9 +89,8 @@ private:
 
         [[nodiscard]] bool matters(double all) const {
             constexpr double enough = 0.05;  // s, before anything is decided
-            constexpr double share = 0.005;  // of all time
-            constexpr double launch = 1e-4;  // s: shorter ones are waits for launches
-            return seconds > enough && seconds > share * all && seconds > launch * count;
+            return seconds > enough && seconds > KernelGap::much * all &&
+                   seconds > KernelGap::launch * count;
         }
     };
 

@@ -253,7 +253,7 @@ inline EnergyLevel ReportFiller::level(LevelTime time) const {
     level.counted_time = Seconds{time.counted_seconds};
     time.column_seconds.resize(sums_.columns_seen());
     for (const double seconds : time.column_seconds) level.time += Seconds{seconds};
-    level.energy = attributing_.energy(time.column_seconds, Attributing::any_width);
+    level.energy = attributing_.energy(time);
     return level;
 }
 
@@ -383,7 +383,7 @@ inline void ReportFiller::add_outside_load(Report& report) const {
         report.notes.push_back(io::format_text(
             "in gaps behind %s, together %.3g s, the board draws %.0f +- %.0f W, more "
             "than at rest: work that no scope covers; kernels beside it are not resolved",
-            (each.after ? to_string(kernels_->key(*each.after)) : "short kernels").c_str(),
+            (each.after ? to_string(kernels_->key(*each.after)) : "other kernels").c_str(),
             each.time.count(), each.power.count, each.half_width.count));
     }
     if (sums_.hides_work) {
