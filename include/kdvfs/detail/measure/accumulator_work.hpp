@@ -400,7 +400,9 @@ inline void EnergyAccumulator::Work::end_row(double joules, Seconds time, bool m
     for (std::size_t i = 0; i < row_.size(); ++i) {
         column_seconds_[row_[i].column] += row_seconds_[i];
     }
-    const bool rests = row_.size() == 1 && row_.front().column == EnergySums::idle_column;
+    const bool rests = std::all_of(row_.begin(), row_.end(), [&](const auto& part) {
+        return rest_clocks_.rests_in(part.column);
+    });
     resting_.take(joules, time.count(), rests, follows_);
     rest_clocks_.end_row(true);
     waiting_.push(row_, row_insides_, time.count(), joules, follows_);

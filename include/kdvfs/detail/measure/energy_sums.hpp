@@ -76,6 +76,13 @@ public:
         }
     }
     [[nodiscard]] const std::vector<ClockTime>& clocks() const { return clocks_; }
+    /// Whether a column is of time in which nothing runs, at the clock of the idle column.
+    [[nodiscard]] bool rests_in(std::size_t column) const {
+        return column == RowSums::idle_column ||
+               std::any_of(clocks_.begin(), clocks_.end(), [&](const ClockTime& at) {
+                   return at.has_column && at.column == RowSums::idle_column && at.gaps == column;
+               });
+    }
 
 private:
     static constexpr std::size_t most = 8;  // each costs what it takes to know one more power
