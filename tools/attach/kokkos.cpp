@@ -5,7 +5,7 @@
 // to the one that KDVFS_KOKKOS_NEXT names. Entry points follow Kokkos_Profiling_C_Interface.h.
 #include <kdvfs/detail/io/files.hpp>
 #include <tools/attach/process.hpp>
-#include <tools/attach/roctx.hpp>
+#include <tools/attach/ranges.hpp>
 
 #include <dlfcn.h>
 

@@ -224,6 +224,11 @@ private:
     std::atomic<RangeStack*> only_{nullptr};
 };
 
+/// A range of the program begins or ends on this thread: by a call of NVTX, roctx or Kokkos, or by
+/// the record of one.
+void push_range(const char* name) noexcept;
+void pop_range() noexcept;
+
 /// The scopes that a launch has by itself, besides those of the ranges that it is in.
 class LaunchScopes {
 public:

@@ -17,8 +17,4 @@ public:
     }
 };
 
-/// A range of this thread begins or ends that another way tells of than exported calls of roctx.
-void push_range(const char* name) noexcept;
-void pop_range() noexcept;
-
 }  // namespace attach
