@@ -29,9 +29,7 @@ KDVFS_INLINE std::string to_string(const EnergyEstimate& energy) {
 
 namespace report_text {
 
-inline std::string number(const char* format, double value) {
-    return io::format_text(format, value);
-}
+using io::format_text;
 
 /// "1100/auto" for core and memory; "auto" for both.
 inline std::string point(ClockPoint clocks) {
@@ -44,7 +42,7 @@ inline std::string point(ClockPoint clocks) {
 inline std::string held(const ReportRow& row) {
     if (row.held == auto_clock) return "-";
     const auto text = [](Megahertz clock, double share) {
-        return std::to_string(clock.count) + " (" + number("%.0f", 100 * share) + " %)";
+        return std::to_string(clock.count) + " (" + format_text("%.0f", 100 * share) + " %)";
     };
     constexpr double least = 0.05;
     std::string all;
@@ -61,15 +59,15 @@ inline Cells cells(const ReportRow& row) {
     const bool resolved = row.energy.resolved && counted > 0;
     // Joules of a part of the time say of which part.
     const std::string part =
-        counted < 0.99 * row.time.count() ? " in " + number("%.3g s", counted) : std::string{};
+        counted < 0.99 * row.time.count() ? " in " + format_text("%.3g s", counted) : std::string{};
     return {detail::shortened(to_string(row.kernel)),
             std::to_string(row.calls),
             std::to_string(row.metered_calls),
-            number("%.6g", row.time.count()),
+            format_text("%.6g", row.time.count()),
             row.metered_calls == 0 ? "-"
             : resolved ? to_string(row.energy) + part + (row.repeated ? " repeated" : "")
                        : "unresolved",
-            resolved ? number("%.1f", row.energy.joules.count / counted) : "-",
+            resolved ? format_text("%.1f", row.energy.joules.count / counted) : "-",
             row.kept ? "kept" : point(row.asked),
             point(row.applied),
             held(row)};
@@ -93,48 +91,49 @@ inline void print(std::ostream& out, const std::vector<Cells>& table) {
 }
 
 inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
-    const auto joules = [](Joules energy) { return number("%.6g J", energy.count); };
+    const auto joules = [](Joules energy) { return format_text("%.6g J", energy.count); };
     out << "counter " << joules(totals.counter) << " over "
-        << number("%.6g s", totals.counted_time.count()) << " = kernels "
+        << format_text("%.6g s", totals.counted_time.count()) << " = kernels "
         << to_string(totals.kernels) << ", idle " << to_string(totals.idle) << " ("
-        << number("%.6g s", totals.idle_time.count()) << "), unexplained "
+        << format_text("%.6g s", totals.idle_time.count()) << "), unexplained "
         << joules(totals.unexplained) << '\n';
     // The microseconds between two kernels are no gap that a clock matters in.
     if (totals.rests.size() > 1 && totals.idle_time.count() > 1e-3 * totals.counted_time.count())
         for (const ClockRest& rest : totals.rests)
             out << "idle at " << to_string(rest.clock) << ": "
-                << number("%.6g s", rest.time.count()) << ", " << to_string(rest.energy) << '\n';
+                << format_text("%.6g s", rest.time.count()) << ", " << to_string(rest.energy)
+                << '\n';
     if (totals.outside.count != 0) out << "not metered: " << joules(totals.outside) << '\n';
     if (const auto& reference = totals.reference) {
         out << "reference " << reference->name << ": " << joules(reference->joules) << " over "
-            << number("%.6g s", reference->time.count()) << ", the counter "
+            << format_text("%.6g s", reference->time.count()) << ", the counter "
             << joules(reference->counter) << " over "
-            << number("%.6g s", reference->counter_time.count()) << ": "
-            << number("%.4f", reference->ratio()) << " of its power\n";
+            << format_text("%.6g s", reference->counter_time.count()) << ": "
+            << format_text("%.4f", reference->ratio()) << " of its power\n";
     }
 }
 
 /// Why scopes of a kernel did not switch, and whether its clock held.
 inline void print_scopes(std::ostream& out, const ReportRow& row) {
     const auto microseconds = [](Duration time) {
-        return number("%.4g us", static_cast<double>(time.count()) * 1e-3);
+        return format_text("%.4g us", static_cast<double>(time.count()) * 1e-3);
     };
     if (const auto& gate = row.scopes.gate) {
         out << "not worth it: " << to_string(row.kernel) << ", " << row.scopes.not_worth_it
             << " scopes: ";
         if (gate->too_short) {
             out << "lasts " << microseconds(gate->dwell) << ", under "
-                << number("%g", gate->least_latencies) << " switching latencies of "
+                << format_text("%g", gate->least_latencies) << " switching latencies of "
                 << microseconds(gate->switch_latency) << '\n';
         } else {
             out << "the raise behind it would come late and cost "
-                << number("%.2g", 100 * gate->loss) << " % of its time, over the tolerated "
-                << number("%.2g", 100 * gate->tolerated_loss) << " %\n";
+                << format_text("%.2g", 100 * gate->loss) << " % of its time, over the tolerated "
+                << format_text("%.2g", 100 * gate->tolerated_loss) << " %\n";
         }
     }
     if (row.asked_share < 0.5 && row.metered_calls > 0 && row.scopes.asked > 0) {
         out << "late clock: " << to_string(row.kernel) << " had the clock it asked for in "
-            << number("%.0f", 100 * row.asked_share) << " % of its time (" << row.scopes.missed
+            << format_text("%.0f", 100 * row.asked_share) << " % of its time (" << row.scopes.missed
             << " of " << row.scopes.asked << " scopes missed, " << row.scopes.overtaken
             << " overtaken)" << (row.asked_share < 0.05 ? ": shorter than the switch" : "") << '\n';
     }
@@ -142,9 +141,9 @@ inline void print_scopes(std::ostream& out, const ReportRow& row) {
 
 /// "without work 12.3 s at 345 MHz core, in 45 rests; waking took 0.05 s at most".
 inline void print_idle_clock(std::ostream& out, const IdleClockShare& idle) {
-    out << "without work " << number("%.3f", idle.time.count()) << " s at " << to_string(idle.clock)
-        << ", in " << idle.times << " rests; waking took " << number("%.4f", idle.waking.count())
-        << " s at most\n";
+    out << "without work " << format_text("%.3f", idle.time.count()) << " s at "
+        << to_string(idle.clock) << ", in " << idle.times << " rests; waking took "
+        << format_text("%.4f", idle.waking.count()) << " s at most\n";
 }
 
 /// "plan followed 98.7 % of the time, 12000 launches; left out 3, ... ; most often at: gelu (2)".
@@ -153,7 +152,7 @@ inline void print_followed(std::ostream& out, const FollowedShare& followed) {
         out << "plan not followed: it is of another program, the clocks stay on auto\n";
         return;
     }
-    out << "plan followed " << number("%.2f", 100 * followed.share()) << " % of the time, "
+    out << "plan followed " << format_text("%.2f", 100 * followed.share()) << " % of the time, "
         << followed.launches << " launches; left out " << followed.left_out << ", added "
         << followed.added << ", swapped " << followed.swapped << ", replaced " << followed.replaced
         << ", lost " << followed.times_lost << " times";
@@ -173,10 +172,10 @@ inline void print_repeated(std::ostream& out, const ReportRow& row) {
         return held == auto_clock ? std::string{"an unknown clock"}
                                   : std::to_string(held.count) + " MHz";
     };
-    out << "repeated: " << to_string(row.kernel) << ' ' << number("%.1f W", found.power.count)
-        << number(" +- %.1f", found.half_width.count) << " at " << clock(found.held) << ", "
+    out << "repeated: " << to_string(row.kernel) << ' ' << format_text("%.1f W", found.power.count)
+        << format_text(" +- %.1f", found.half_width.count) << " at " << clock(found.held) << ", "
         << found.calls << " calls of "
-        << number("%.4g us", 1e6 * found.time.count() / static_cast<double>(found.calls))
+        << format_text("%.4g us", 1e6 * found.time.count() / static_cast<double>(found.calls))
         << "; in place at " << clock(row.held) << '\n';
 }
 
@@ -195,9 +194,9 @@ inline void print_level(std::ostream& out, const EnergyLevel& level) {
         return;
     }
     out << to_string(level.per_run()) << " in "
-        << number("%.4g s", level.time.count() / static_cast<double>(level.runs));
+        << format_text("%.4g s", level.time.count() / static_cast<double>(level.runs));
     if (level.energy.resolved) {
-        out << " (" << number("%.1f W", level.energy.joules.count / level.time.count()) << ')';
+        out << " (" << format_text("%.1f W", level.energy.joules.count / level.time.count()) << ')';
     }
     out << ", the mean of " << level.runs << '\n';
 }

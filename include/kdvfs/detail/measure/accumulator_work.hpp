@@ -605,7 +605,7 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
         const double most = sums.possible.most_waiting(sums.gain * found.rows.power.mean_watts());
         std::vector<std::size_t> columns;
         for (const KernelGap& gap : sums.all_gaps(gaps_.gaps()))
-            if (gap.seconds > KernelGap::much * counted_seconds_) columns.push_back(gap.column);
+            if (gap.matters(counted_seconds_)) columns.push_back(gap.column);
         for (const double watts : found.least_watts(columns)) {
             sums.hides_work = sums.hides_work || sums.gain * watts > most;
         }

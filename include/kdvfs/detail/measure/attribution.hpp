@@ -298,11 +298,11 @@ inline void Attributing::find_unscoped() {
     const double most = sums_->possible.most_waiting(sums_->gain * sums_->rows.power.mean_watts());
     beside_unscoped_.resize(sums_->columns_seen());
     for (const KernelGap& gap : sums_->all_gaps(sums_->gaps)) {
+        if (!gap.matters(sums_->counted_time.count())) continue;
         std::vector<double> second(sums_->columns_seen());
         second[gap.column] = 1;
         const Interval power = interval(second);
-        const bool matters = Seconds{gap.seconds} > sums_->counted_time * KernelGap::much;
-        if (!matters || !(power.joules - power.half_width > most)) continue;
+        if (!(power.joules - power.half_width > most)) continue;
         unscoped_.push_back({sums_->columns.kernel(gap.after),
                              Seconds{gap.seconds},
                              {power.joules},

@@ -22,6 +22,8 @@ struct KernelGap {
     static constexpr double much = 0.005;  ///< of all time; less says too little of what runs there
     static constexpr double launch = 1e-4;  ///< s: shorter ones are waits for launches
 
+    /// @param all s
+    [[nodiscard]] bool matters(double all) const { return seconds > much * all; }
     [[nodiscard]] bool lies_beside(std::size_t kernel) const {
         return after == RowSums::idle_column || kernel == after ||
                std::find(before.begin(), before.end(), kernel) != before.end();
