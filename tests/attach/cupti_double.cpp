@@ -9,6 +9,7 @@
 // has called it, ends the program by SIGSEGV. Callbacks go on to the last.
 #include "cuda_double.hpp"
 
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -263,6 +264,15 @@ void fill_beside() {
     }
 }
 
+void lock_before_fork() {
+    one_fills().lock();
+    state().mutex.lock();
+}
+void unlock_after_fork() {
+    state().mutex.unlock();
+    one_fills().unlock();
+}
+
 const pid_t process = ::getpid();
 
 void end() {
@@ -290,6 +300,10 @@ extern "C" {
 int cuptiSubscribe(void** subscriber, Callback callback, void* user) {
     static const int ends = std::atexit(&end);
     static_cast<void>(ends);
+    // A forked child launches, too, and has no thread that would unlock what was locked.
+    static const int forks =
+        ::pthread_atfork(&lock_before_fork, &unlock_after_fork, &unlock_after_fork);
+    static_cast<void>(forks);
     const Call call;
     if (std::getenv("CUPTI_DOUBLE_HELD") != nullptr || state().callback != nullptr) return 39;
     state().callback = callback;
