@@ -156,8 +156,8 @@ double clock_of(int device) {
     return state().board.core_mhz != nullptr ? state().board.core_mhz(device) : 1000;
 }
 
-/// The clock of the device over `device_time`, read by a thread that may come late: a new one counts
-/// from when it was seen.
+/// The clock of the device over `device_time`, read by a thread that may come late: a new one
+/// counts from when it was seen.
 class SeenClock {
 public:
     /// Starts a kernel. @param follows another: what was read for that one still holds
@@ -191,7 +191,8 @@ void run_kernel(int device, double megacycles) {
     SeenClock clock{device, device_time == last_end};
     while (megacycles > 0) {
         const auto [most, mhz] = clock.next(slice);
-        const Microseconds time = std::min<Microseconds>(most, Microseconds{megacycles * 1e6 / mhz});
+        const Microseconds time =
+            std::min<Microseconds>(most, Microseconds{megacycles * 1e6 / mhz});
         device_time += std::chrono::ceil<Time::duration>(time);
         megacycles -= time.count() * mhz / 1e6;
         std::this_thread::sleep_until(device_time);

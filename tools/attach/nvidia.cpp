@@ -32,6 +32,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -382,29 +383,34 @@ private:
         constexpr std::size_t places = 4;
         thread_local Observed* remembered = nullptr;
         thread_local std::size_t next = 0;
-        if (remembered == nullptr) {
+        // A thread may launch when its objects have ended, as the first one does at exit: it
+        // remembers nothing then.
+        thread_local bool has_ended = false;
+        if (remembered == nullptr && !has_ended) {
             remembered = new Observed[most];
-            // A thread may launch when its objects have ended, as the first one does at exit: what
-            // it remembers then is left behind.
             thread_local struct Ends {
-                ~Ends() { delete[] std::exchange(remembered, nullptr); }
+                ~Ends() {
+                    delete[] std::exchange(remembered, nullptr);
+                    has_ended = true;
+                }
             } ends;
         }
         const kdvfs::Variant variant = grid_variant(made.blocks);
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
                            31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
-        Observed* const first = &remembered[(place ^ place >> 9U) % (most / places) * places];
+        std::span<Observed> seen;
+        if (remembered != nullptr)
+            seen = {&remembered[(place ^ place >> 9U) % (most / places) * places], places};
         // CUPTI sets the symbol at launches of kernels and leaves it as it was elsewhere. A graph's
         // handle may be that of one before it.
         const bool graph = made.call->work == cupti::Work::graph;
         const bool named = made.call->name == nullptr && !graph && data.symbol != nullptr;
         const std::string name_of_graph = graph ? graphs_.name_of(made.function) : std::string{};
         const char* const symbol = named ? data.symbol : name_of_graph.c_str();
-        for (const Observed* known = first; known != first + places; ++known) {
-            if (known->function == made.function && known->variant == variant &&
-                known->gpu == &gpu && known->fixed == made.call->name && known->kind != nullptr &&
-                known->symbol == symbol) {
-                return *known->kind;
+        for (const Observed& known : seen) {
+            if (known.function == made.function && known.variant == variant && known.gpu == &gpu &&
+                known.fixed == made.call->name && known.kind != nullptr && known.symbol == symbol) {
+                return *known.kind;
             }
         }
         const std::string name = graph                        ? name_of_graph
@@ -412,7 +418,8 @@ private:
                                                               : launch_name(symbol);
         const auto& kind =
             graph ? gpu.device->graph_kind(name) : gpu.device->launch_kind(name, variant);
-        first[next++ % places] = {&gpu, made.function, made.call->name, variant, symbol, &kind};
+        if (!seen.empty())
+            seen[next++ % places] = {&gpu, made.function, made.call->name, variant, symbol, &kind};
         return kind;
     }
 
