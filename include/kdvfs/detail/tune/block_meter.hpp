@@ -17,7 +17,7 @@ namespace kdvfs::inline v0_3::tune::detail {
 /// Consecutive iterations that were run in one way, on the host's clock.
 struct CountedBlock {
     std::uint32_t number = 0;  ///< the caller's own, by which it knows the block
-    std::uint32_t iterations = 0;
+    double iterations = 0;     ///< or what counts as one, where they are of several kinds
     TimePoint from;
     TimePoint to;
 };

@@ -60,7 +60,7 @@ public:
         if (iterations_ <= fewest_iterations || now - since_ < options_.measuring(sample_period_))
             return planned_;
         if (begun_ > 0) {
-            meter_.ended({ended_++, iterations_ - 1, since_, now});
+            meter_.ended({ended_++, iterations_ - 1.0, since_, now});
             ways_.push_back(planned_);
         }
         const std::uint64_t pair = begun_ / 2;

@@ -25,6 +25,7 @@ public:
             held_.emplace_back(std::move(found), levels_.size());
             return {};
         }
+        if (levels_.empty()) first_ = found.kernels;
         levels_.push_back(level_of(found));
         std::vector<MeasuredBlock> paired = take_rest();
         const std::size_t own = levels_.size() - 1;
@@ -46,22 +47,34 @@ public:
     }
 
 private:
-    /// The logarithms of the seconds and joules of an iteration's kernels.
+    /// By how much the kernels of the first stretch take longer and draw more, as logarithms.
     using Level = std::array<double, 2>;
 
-    static Level level_of(const MeasuredBlock& stretch) {
-        Cost all;
-        for (const BlockKernel& kernel : stretch.kernels)
-            all += Cost{kernel.launch.time, kernel.attributed} *
-                   (static_cast<double>(kernel.launches) / stretch.block.iterations);
-        return {std::log(all.time.count()), std::log(std::max(all.energy.count, 1e-300))};
+    /// Of the kernels that both stretches have, launched as often as in the first one: iterations
+    /// of another kind are no drift.
+    [[nodiscard]] Level level_of(const MeasuredBlock& stretch) const {
+        Cost now;
+        Cost first;
+        for (const BlockKernel& before : first_) {
+            const auto again = std::find_if(
+                stretch.kernels.begin(), stretch.kernels.end(),
+                [&](const BlockKernel& kernel) { return kernel.kernel == before.kernel; });
+            if (again == stretch.kernels.end()) continue;
+            const auto launches = static_cast<double>(before.launches);
+            now += Cost{again->launch.time, again->attributed} * launches;
+            first += Cost{before.launch.time, before.attributed} * launches;
+        }
+        const auto log_of = [](double later, double earlier) {
+            return later > 0 && earlier > 0 ? std::log(later / earlier) : 0;
+        };
+        return {log_of(now.time.count(), first.time.count()),
+                log_of(now.energy.count, first.energy.count)};
     }
 
     void correct(MeasuredBlock& block, const Level& before, const Level& behind) const {
         Level factors{};
         for (std::size_t q = 0; q < factors.size(); ++q)
-            factors[q] =
-                std::exp(drift_share(q) * (levels_.front()[q] - 0.5 * (before[q] + behind[q])));
+            factors[q] = std::exp(-drift_share(q) * 0.5 * (before[q] + behind[q]));
         for (BlockKernel& kernel : block.kernels) {
             kernel.launch = {kernel.launch.time * factors[0], kernel.launch.energy * factors[1]};
             kernel.energy_sd = kernel.energy_sd * factors[1];
@@ -80,7 +93,7 @@ private:
         double squares = 0;
         double noise = 0;
         for (std::size_t i = 1; i < levels_.size(); ++i) {
-            const double off = levels_[i][quantity] - levels_.front()[quantity];
+            const double off = levels_[i][quantity];
             const double step = levels_[i][quantity] - levels_[i - 1][quantity];
             sum += off;
             squares += off * off;
@@ -90,7 +103,8 @@ private:
         return drift > 0 ? drift / (drift + noise / 2) : 0;
     }
 
-    std::vector<Level> levels_;  ///< of the stretches, in order
+    std::vector<BlockKernel> first_;  ///< the first stretch's
+    std::vector<Level> levels_;       ///< of the stretches, in order
     /// With the number of stretches before each.
     std::vector<std::pair<MeasuredBlock, std::size_t>> held_;
 };

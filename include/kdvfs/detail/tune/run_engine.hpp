@@ -5,6 +5,7 @@
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/tune/block_meter.hpp>
 #include <kdvfs/detail/tune/in_background.hpp>
+#include <kdvfs/detail/tune/iteration_kinds.hpp>
 #include <kdvfs/detail/tune/profile_store.hpp>
 #include <kdvfs/detail/tune/run_planner.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
@@ -253,8 +254,10 @@ private:
         if (iteration_ > 1) seen.time = Seconds{now - began_};
         began_ = now;
         const std::lock_guard lock{scopes_};
-        // Iterations of several kinds are compared by what a launch costs.
-        block_.iterations += std::max(launches_, 1U);
+        if (std::exchange(changes_, schedule_.changes()) != schedule_.changes())
+            kinds_of_iterations_.forget();
+        if (as_ == RunStep::As::found) kinds_of_iterations_.add(launches_, seen.time);
+        block_.iterations += kinds_of_iterations_.as_found(launches_).count();
         seen.launches = std::exchange(launches_, 0);
         seen.unfamiliar = std::exchange(unfamiliar_, 0);
         seen.explored = sweep_ && !sweep_->is_at_baseline();
@@ -603,6 +606,7 @@ private:
         request.max_slowdown = bound;
         request.one_clock = schedule_.one_clock();
         request.longer_by = longer_by_;
+        request.least_saving_pct = tuning_.run.least_saving_pct;
         return request;
     }
 
@@ -725,6 +729,8 @@ private:
     CountedBlock block_;  ///< under way; number 0: none
     TimePoint began_{};   ///< the iteration under way
     Seconds found_iteration_{0};
+    IterationKinds kinds_of_iterations_;
+    std::size_t changes_ = 0;  ///< of the program, up to the last iteration
     std::uint64_t sweeps_ = 0;
     std::filesystem::path stored_;  ///< profile of the program that is explored; empty: none
     double promised_pct_ = 0;       ///< slowdown of the plan

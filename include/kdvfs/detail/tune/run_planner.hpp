@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/solve/switch_model.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
@@ -43,9 +44,10 @@ struct RunPlanRequest {
                                             ///< `before` better
     Seconds latency{0};
     std::optional<FollowedOutcome> before{};
-    double max_slowdown = 0;  ///< of the plan, as a fraction
-    bool one_clock = false;   ///< several clocks have broken their bound
-    double longer_by = 1;     ///< factor: what plans before took, against what was promised
+    double max_slowdown = 0;      ///< of the plan, as a fraction
+    bool one_clock = false;       ///< several clocks have broken their bound
+    double longer_by = 1;         ///< factor: what plans before took, against what was promised
+    double least_saving_pct = 0;  ///< a plan that saves less is of no use
 };
 
 /// A plan, or why there is none.
@@ -118,6 +120,32 @@ inline std::optional<Seconds> likely_latency(const CostTable& table, const Follo
     return likely;
 }
 
+/// By how much the times of launches scatter from one block at the baseline to the next, as a
+/// fraction: the mean over kernels, by their time. 0 where nothing was measured often enough.
+inline double block_scatter(const Profile& profile) {
+    constexpr std::size_t fewest = 3;
+    const auto baseline = profile.baseline();
+    double sum = 0;
+    double weights = 0;
+    for (const KernelProfile& kernel : profile.kernels()) {
+        const ProfilePoint* const point = baseline ? kernel.find(*baseline) : nullptr;
+        if (point == nullptr || point->samples.size() < fewest) continue;
+        const auto count = static_cast<double>(point->samples.size());
+        double mean = 0;
+        for (const ProfileSample& sample : point->samples)
+            mean += std::log(sample.cost.time.count()) / count;
+        double squares = 0;
+        for (const ProfileSample& sample : point->samples) {
+            const double off = std::log(sample.cost.time.count()) - mean;
+            squares += off * off / (count - 1);
+        }
+        const double weight = point->mean().time.count() * kernel.count;
+        sum += std::sqrt(squares) * weight;
+        weights += weight;
+    }
+    return weights > 0 ? sum / weights : 0;
+}
+
 /// Why something has failed, in a few words.
 inline std::string words_of(const std::exception& error) {
     const auto* const known = dynamic_cast<const Error*>(&error);
@@ -140,6 +168,12 @@ inline RunPlan plan_run(const RunPlanRequest& request) {
         SegmentPlan plan = plan_program(table, request.sequence, request.trace,
                                         request.switches.value_or(uniform_switch_costs(latency)),
                                         relaxed_waste(request.max_slowdown), options);
+        const double scatter = block_scatter(request.profile);
+        if (-plan.energy_pct() < request.least_saving_pct && scatter > request.max_slowdown)
+            return {.none = kdvfs::io::format_text(
+                        "kernels' times scatter by %.1f %%: what clocks cost is not known to "
+                        "within the bound",
+                        100 * scatter)};
         RunPlan found{latency, {}, -plan.energy_pct(), plan.time_pct(), {}, to_json(plan)};
         found.one_clock = !plan.reason.empty()                  ? OneClock::is_plan
                           : plan.single_clock == table.baseline ? OneClock::is_found
