@@ -61,8 +61,11 @@ protected:
     }
     /// @param seconds how long it runs
     /// @param outside W that something else draws in every other second
+    /// @param unknown s before each block of the sample of which nothing is known, but for what
+    ///                ends in the last 12 ms
     static SensorSample seen(double seconds, double delay, double memory, double noise,
-                             double outside = 0) {
+                             double outside = 0, double unknown = 0) {
+        constexpr double block = 64 * 20e-3;
         constexpr double grain = 1e-5;
         std::vector<double> shown;
         SensorSample sample;
@@ -73,8 +76,13 @@ protected:
         double filtered = 400;
         for (std::size_t i = 0; now < seconds; ++i) {
             const double end = now + lengths[i % kernels];
-            sample.pass(at(now), at(end));
-            sample.add(i % kernels + 1, end - now);
+            const bool is_known = block - std::fmod(now, block) > unknown ||
+                                  std::fmod(end, block) > block - 12e-3 ||
+                                  std::fmod(end, block) < std::fmod(now, block);
+            if (is_known) {
+                sample.pass(at(now), at(end));
+                sample.add(i % kernels + 1, end - now);
+            }
             while (static_cast<double>(shown.size()) * grain < end) {
                 filtered += (watts[i % kernels] - filtered) * (1 - std::exp(-grain / memory));
                 shown.push_back(filtered);
@@ -120,6 +128,21 @@ TEST_F(FixedStep, ASensorAndThePowersBehindItAreFoundTogether) {
 }
 
 /// A counter of 1 ms that is 1.7 ms late, and of whose readings every 400th is a fault.
+/// Where much is unknown, what is known may begin shortly before the next reading's block.
+TEST_F(FixedStep, BlocksWithoutAReadingAreNoFirstOnes) {
+    const SensorSample sample = seen(40, 4.2e-3, 21e-3, 2, 0, 0.1);
+    const auto& blocks = sample.blocks();
+    const auto rows = sample.rows();
+    const auto begins_empty = std::count_if(rows.begin(), rows.end(), [&](const auto& row) {
+        return blocks[row.since].readings.empty();
+    });
+    EXPECT_GT(begins_empty, 0);
+    for (const auto& row : rows) EXPECT_LE(row.first_at, row.at);
+    const SensorPosterior posterior{sample, false, ColumnPrior::around(430, kernels + 1)};
+    ASSERT_TRUE(posterior.solved());
+    EXPECT_NEAR(posterior.likely().memory, 21e-3, 3e-3);
+}
+
 TEST_F(FixedStep, PowersAreOfAllRowsOfAFineCounterAndTheSensorOfAPart) {
     constexpr double seconds = 40;
     constexpr double late = 1.7e-3;

@@ -382,9 +382,8 @@ inline double SensorPosterior::find_shares(const SensorSample::Row& row,
         i = 0;
     }
     own_.clear();
-    const auto& first = blocks[row.since].readings.front();
     const double since =
-        row.length > 0 ? -1e300 : std::max(first.first - delay, blocks[row.since].begin());
+        row.length > 0 ? -1e300 : std::max(row.first_at - delay, blocks[row.since].begin());
     double younger = 0;
     for (bool more = true; more && younger < all;) {
         const SensorSample::Block& block = blocks[b];
@@ -414,7 +413,7 @@ inline double SensorPosterior::find_shares(const SensorSample::Row& row,
     shares_.clear();
     for (const std::size_t column : own_) shares_.push_back(std::exchange(dense_[column], 0));
     // What lies longer ago than matters is about the mean.
-    return (1 - younger) * (younger < all && row.length <= 0 ? first.second.second : mean_);
+    return (1 - younger) * (younger < all && row.length <= 0 ? row.first_watts : mean_);
 }
 
 inline SensorPosterior::Fit SensorPosterior::fit(const Sensor& sensor, std::size_t rows) const {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -40,6 +41,8 @@ public:
         std::size_t stretch;  ///< that holds `at`, in the block
         std::size_t index;    ///< in order of time
         std::size_t since;    ///< the block from which on all is known until `at`
+        double first_at;      ///< timestamp of the first reading from there on, s
+        double first_watts;
     };
     /// Contiguous time of which it is known what ran.
     struct Block {
@@ -241,18 +244,25 @@ inline std::vector<SensorSample::Row> SensorSample::rows() const {
     constexpr double history = 0.025;  // s
     std::vector<Row> found;
     std::size_t since = 0;
+    // Blocks that begin shortly before the next one may have no reading.
+    std::optional<std::pair<double, double>> first;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
         const Block& block = blocks_[b];
-        if (b > 0 && block.begin() > blocks_[b - 1].end() + 1e-9) since = b;
+        if (b > 0 && block.begin() > blocks_[b - 1].end() + 1e-9) {
+            since = b;
+            first.reset();
+        }
         const bool last = b + 1 == blocks_.size() || blocks_[b + 1].begin() > block.end() + 1e-9;
         std::size_t stretch = 0;
         for (const auto& [at, reading] : block.readings) {
             const auto& [length, watts] = reading;
+            if (!first) first = {at, watts};
             const double before = std::max(3 * (length > 0 ? 0 : period_), length + history);
             const double known = at - blocks_[since].begin();
             if (known < before || (last && at + early > block.end())) continue;
             while (block.stretches[stretch].to < at) ++stretch;
-            found.push_back({at, length, watts, b, stretch, found.size(), since});
+            found.push_back(
+                {at, length, watts, b, stretch, found.size(), since, first->first, first->second});
         }
     }
     return found;
