@@ -156,48 +156,18 @@ double clock_of(int device) {
     return state().board.core_mhz != nullptr ? state().board.core_mhz(device) : 1000;
 }
 
-/// The clock of the device over `device_time`, read by a thread that may come late: a new one
-/// counts from when it was seen.
-class SeenClock {
-public:
-    /// Starts a kernel. @param follows another: what was read for that one still holds
-    SeenClock(int device, bool follows) : device_{device} {
-        if (!follows) latest_ = clock_of(device);
-    }
-
-    /// How long the device keeps the clock that it has now, at most so long, and that clock in MHz.
-    std::pair<Time::duration, double> next(Time::duration most) {
-        if (device_time >= seen_) {
-            earlier_ = latest_;
-            latest_ = clock_of(device_);
-            seen_ = std::chrono::steady_clock::now();
-        }
-        if (device_time >= seen_) return {most, latest_};
-        return {std::min(most, seen_ - device_time), earlier_};
-    }
-
-private:
-    int device_;
-    static inline thread_local double earlier_ = 0;
-    static inline thread_local double latest_ = 0;
-    static inline thread_local Time seen_;
-};
-
 void run_kernel(int device, double megacycles) {
     change_load(device, 1);
     using Microseconds = std::chrono::duration<double, std::micro>;
-    constexpr std::chrono::microseconds slice{200};  // how soon a kernel feels a new clock
-    static thread_local Time last_end;
-    SeenClock clock{device, device_time == last_end};
+    constexpr Microseconds slice{200};  // how soon a kernel feels a new clock
+    auto last = std::chrono::steady_clock::now();
     while (megacycles > 0) {
-        const auto [most, mhz] = clock.next(slice);
-        const Microseconds time =
-            std::min<Microseconds>(most, Microseconds{megacycles * 1e6 / mhz});
-        device_time += std::chrono::ceil<Time::duration>(time);
-        megacycles -= time.count() * mhz / 1e6;
-        std::this_thread::sleep_until(device_time);
+        const double mhz = clock_of(device);
+        std::this_thread::sleep_for(std::min(slice, Microseconds{megacycles * 1e6 / mhz}));
+        const auto now = std::chrono::steady_clock::now();
+        megacycles -= Microseconds{now - last}.count() * mhz / 1e6;
+        last = now;
     }
-    last_end = device_time;
     change_load(device, -1);
 }
 
@@ -452,7 +422,6 @@ hipError_t hipStreamWaitValue32(hipStream_t stream, void* where, uint32_t value,
         const std::atomic_ref word{*static_cast<std::uint32_t*>(where)};
         while ((word.load(std::memory_order_acquire) & mask) < value) {
             std::this_thread::sleep_for(std::chrono::microseconds{50});
-            device_time = std::chrono::steady_clock::now();
         }
     };
     if (runs_at_once(stream)) {
@@ -569,7 +538,7 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
     }
     return put(stream, [record] {
         const std::lock_guard lock{record->mutex};
-        record->at = device_time;
+        record->at = std::chrono::steady_clock::now();
         record->is_passed = true;
         record->passed.notify_all();
     });

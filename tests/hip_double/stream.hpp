@@ -5,7 +5,6 @@
 
 #include <hip/hip_runtime_api.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -19,11 +18,6 @@
 #include <vector>
 
 using Operation = std::function<void()>;
-using Time = std::chrono::steady_clock::time_point;
-
-/// The time of the GPU in the operation that this thread runs. A GPU does not work more slowly
-/// where its host is busy: what a thread does too late counts from when the GPU would have done it.
-inline thread_local Time device_time;
 
 /// A captured operation, and what a profiler is told when it is put.
 struct GraphNode {
@@ -55,13 +49,12 @@ struct ihipStream_t {
 
     void enqueue(Operation operation) {
         if (!worker.joinable()) {
-            device_time = std::chrono::steady_clock::now();
             operation();
             return;
         }
         {
             const std::lock_guard lock{mutex};
-            queue.push_back({std::move(operation), std::chrono::steady_clock::now()});
+            queue.push_back(std::move(operation));
         }
         changed.notify_all();
     }
@@ -83,26 +76,19 @@ struct ihipStream_t {
     unsigned long long capture_id = 0;
 
 private:
-    struct Entry {
-        Operation operation;
-        Time enqueued;
-    };
-
     void run() {
         std::unique_lock lock{mutex};
         while (true) {
             changed.wait(lock, [this] { return stopping || !queue.empty(); });
             if (queue.empty()) return;
-            const auto [operation, enqueued] = std::move(queue.front());
+            const Operation operation = std::move(queue.front());
             queue.pop_front();
             busy = true;
             lock.unlock();
             if (queue_mutex != nullptr) {
                 const std::lock_guard held{*queue_mutex};
-                device_time = std::chrono::steady_clock::now();
                 operation();
             } else {
-                device_time = std::max(device_time, enqueued);
                 operation();
             }
             lock.lock();
@@ -113,7 +99,7 @@ private:
 
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<Entry> queue;
+    std::deque<Operation> queue;
     bool busy = false;
     bool stopping = false;
     std::thread worker;
@@ -130,7 +116,7 @@ struct ihipEvent_t {
         std::mutex mutex;
         std::condition_variable passed;
         bool is_passed = false;
-        Time at;
+        std::chrono::steady_clock::time_point at;
     };
     std::mutex mutex;
     std::shared_ptr<Record> record;

@@ -134,8 +134,8 @@ TEST_F(SwitchLatencyOnAmd, TheMatrixIsMeasuredAndTheClocksAreBack) {
         longest = std::max(longest, watched->change_since(trace.called));
         return trace;
     };
-    const auto latencies = measure::measure_switch_latencies(
-        {{.core = 850_MHz}, {.core = 1700_MHz}}, experiment, 5);
+    const auto latencies =
+        measure::measure_switch_latencies({{.core = 850_MHz}, {.core = 1700_MHz}}, experiment, 5);
     bench.restore();
     EXPECT_EQ(FileSystem::settings(), found_);
     ASSERT_EQ(latencies.size(), 2U);

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -44,12 +43,12 @@ public:
         double first_at;      ///< timestamp of the first reading from there on, s
         double first_watts;
     };
+    using Reading = std::pair<double, std::pair<double, double>>;  ///< at, length, watts
     /// Contiguous time of which it is known what ran.
     struct Block {
         std::vector<Stretch> stretches{};
         std::vector<Entry> entries{};  ///< share: seconds
-        std::vector<std::pair<double, std::pair<double, double>>>
-            readings{};  ///< at, length, watts
+        std::vector<Reading> readings{};
         std::int64_t slot = 0;
 
         /// The last stretch continues the one before it where both are of one column.
@@ -245,24 +244,25 @@ inline std::vector<SensorSample::Row> SensorSample::rows() const {
     std::vector<Row> found;
     std::size_t since = 0;
     // Blocks that begin shortly before the next one may have no reading.
-    std::optional<std::pair<double, double>> first;
+    const Reading* first = nullptr;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
         const Block& block = blocks_[b];
         if (b > 0 && block.begin() > blocks_[b - 1].end() + 1e-9) {
             since = b;
-            first.reset();
+            first = nullptr;
         }
         const bool last = b + 1 == blocks_.size() || blocks_[b + 1].begin() > block.end() + 1e-9;
         std::size_t stretch = 0;
-        for (const auto& [at, reading] : block.readings) {
-            const auto& [length, watts] = reading;
-            if (!first) first = {at, watts};
+        for (const Reading& reading : block.readings) {
+            if (first == nullptr) first = &reading;
+            const double at = reading.first;
+            const auto& [length, watts] = reading.second;
             const double before = std::max(3 * (length > 0 ? 0 : period_), length + history);
             const double known = at - blocks_[since].begin();
             if (known < before || (last && at + early > block.end())) continue;
             while (block.stretches[stretch].to < at) ++stretch;
-            found.push_back(
-                {at, length, watts, b, stretch, found.size(), since, first->first, first->second});
+            found.push_back({at, length, watts, b, stretch, found.size(), since, first->first,
+                             first->second.second});
         }
     }
     return found;
