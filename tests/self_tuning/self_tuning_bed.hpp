@@ -113,6 +113,14 @@ struct Work {
 };
 using Script = std::function<Work(std::size_t iteration)>;
 
+/// @param program must outlive it
+inline Script script_of(const VariedProgram& program) {
+    return [&program](std::size_t i) {
+        if (i % 100 == 99) return Work{&program.validation};
+        return Work{i % 4 == 3 ? &program.step : &program.accumulate};
+    };
+}
+
 /// What a run was like, iteration by iteration.
 struct Course {
     std::vector<double> passed;  ///< seconds at each iteration's end

@@ -367,10 +367,7 @@ bool varied_row(const Beds& beds, double scatter) {
     beds.each([&](std::uint64_t seed) {
         const Bed bed{board_of(seed), 10ms, seed};
         const VariedProgram program = draw_varied_program(bed.board(), seed, scatter);
-        const Script script = [&](std::size_t i) {
-            if (i % 100 == 99) return Work{&program.validation};
-            return Work{i % 4 == 3 ? &program.step : &program.accumulate};
-        };
+        const Script script = script_of(program);
         const Bed::Oracle oracle = bed.oracle(program.accumulate);
         const Course run = bed.run(script, Kind::tune, any_number, beds.longest());
         const Course twin = bed.run(script, Kind::off, run.passed.size(), Seconds{1e9});

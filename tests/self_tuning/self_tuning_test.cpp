@@ -78,20 +78,11 @@ TEST(SelfTuning, RestsWhereNothingIsToBeGained) {
     EXPECT_EQ(run.saving->phase, tune::RunPhase::rest);
 }
 
-/// A second run of the program begins with what the first one has measured.
-/// Iterations with and without the optimiser, and validation steps.
-Script kinds_of(const VariedProgram& program) {
-    return [&program](std::size_t i) {
-        if (i % 100 == 99) return Work{&program.validation};
-        return Work{i % 4 == 3 ? &program.step : &program.accumulate};
-    };
-}
-
 TEST(SelfTuning, TakesNoOtherKindOfIterationForDriftOrForASlowerClock) {
     const Bed bed{simulated::mi250x(), 10ms, 7};
     const VariedProgram program = draw_varied_program(bed.board(), 7, 0.005);
-    const Course run = bed.run(kinds_of(program), Kind::tune, any, Seconds{5400});
-    const Course twin = bed.run(kinds_of(program), Kind::off, run.passed.size(), Seconds{1e9});
+    const Course run = bed.run(script_of(program), Kind::tune, any, Seconds{5400});
+    const Course twin = bed.run(script_of(program), Kind::off, run.passed.size(), Seconds{1e9});
     const Judged judged = judge(run, twin);
     const double oracle = bed.oracle(program.accumulate).saved;
     std::printf("simulated, three kinds of iterations: saved %.2f %% (oracle %.2f %%); %s\n",
@@ -103,12 +94,13 @@ TEST(SelfTuning, TakesNoOtherKindOfIterationForDriftOrForASlowerClock) {
 TEST(SelfTuning, SaysWhereWorkScattersTooMuchToKnowWhatClocksCost) {
     const Bed bed{simulated::mi250x(), 10ms, 101};
     const VariedProgram program = draw_varied_program(bed.board(), 101, 0.1);
-    const Course run = bed.run(kinds_of(program), Kind::tune, any, Seconds{3600});
+    const Course run = bed.run(script_of(program), Kind::tune, any, Seconds{3600});
     EXPECT_EQ(run.saving->phase, tune::RunPhase::rest);
     EXPECT_NE(run.saving->note.find("not known to within the bound"), std::string::npos)
         << run.saving->note;
 }
 
+/// A second run of the program begins with what the first one has measured.
 TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
     const auto store =
         std::filesystem::temp_directory_path() / ("kdvfs_store_" + std::to_string(::getpid()));

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -60,6 +61,16 @@ public:
         std::string line;
         std::getline(file, line);
         return line;
+    }
+
+    /// The core clock that a board allows, MHz.
+    static double core_clock(unsigned gpu = 0) {
+        std::istringstream settings{FileSystem::settings(gpu)};
+        std::string level;
+        double min = 0;
+        double max = 0;
+        settings >> level >> min >> max;
+        return max;
     }
 
     /// What a kernel would run at, MHz, and the joules that the board has really drawn.

@@ -20,7 +20,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -41,7 +40,10 @@ using virtual_amdgpu::FileSystem;
 /// the file system takes longer than short kernels.
 class WatchedClock {
 public:
-    WatchedClock() : mhz_{read()}, watcher_{[this](const std::stop_token& stop) { watch(stop); }} {}
+    WatchedClock()
+        : mhz_{FileSystem::core_clock()}, watcher_{[this](const std::stop_token& stop) {
+              watch(stop);
+          }} {}
 
     double mhz() const { return mhz_; }
     /// From `called` to the first change after that; zero where none was seen.
@@ -52,18 +54,10 @@ public:
     }
 
 private:
-    static double read() {
-        std::istringstream settings{FileSystem::settings()};
-        std::string level;
-        double min = 0;
-        double max = 0;
-        settings >> level >> min >> max;
-        return max;
-    }
     void watch(const std::stop_token& stop) {
         while (!stop.stop_requested()) {
             std::this_thread::sleep_for(1ms);
-            const double found = read();
+            const double found = FileSystem::core_clock();
             if (mhz_.exchange(found) == found) continue;
             const std::lock_guard lock{mutex_};
             changes_.push_back(TimePoint{std::chrono::steady_clock::now().time_since_epoch()});
