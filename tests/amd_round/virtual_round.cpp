@@ -6,6 +6,7 @@
 #include <bench/amd_round/load.hpp>
 #include <kdvfs/detail/device/marker_launch.hpp>
 #include <tests/hip_double/hip_double.hpp>
+#include <tests/timestamps/store_entry.hpp>
 #include <tests/virtual_amdgpu/file_system.hpp>
 
 #include <hip/hip_runtime_api.h>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -34,6 +36,8 @@ unsigned board() {
 
 /// Core cycles, as a unit counts them: the board's clock, added up from look to look.
 std::uint64_t core_cycles(std::chrono::steady_clock::time_point now) {
+    static std::mutex streams;
+    const std::lock_guard lock{streams};
     static auto last = now;
     static double cycles = 1e9;
     const std::chrono::duration<double, std::micro> passed = now - last;
@@ -59,11 +63,11 @@ void run_marker(const kdvfs::device::MarkerArguments& arguments) {
     // A look at the board takes longer than a marker may.
     entry.cycles = entry.enqueued != 0 && entry.scope_kind > 2 ? 0 : core_cycles(now);
     entry.unit = 1;
-    std::uint64_t ticket = ++*arguments.next_ticket;
+    std::uint64_t ticket = std::atomic_ref{*arguments.next_ticket}.fetch_add(1) + 1;
     // The first is alone, and right: that stamps arrive at all is proven by it.
     if (has_fault("swapped") && ticket > 1) ticket = ticket % 2 == 0 ? ticket + 1 : ticket - 1;
     entry.check = kdvfs::device::timestamp_check(entry, ticket);
-    arguments.ring[(ticket - 1) & arguments.ring_mask] = entry;
+    timestamps_test::store_entry(arguments.ring[(ticket - 1) & arguments.ring_mask], entry);
 }
 
 int launch_marker(void* stream, const kdvfs::device::MarkerArguments& arguments) {

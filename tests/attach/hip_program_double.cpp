@@ -128,16 +128,18 @@ int main(int argc, char** argv) {
     }
     std::uint32_t from = 0;
     std::uint32_t to = 0;
+    std::uint32_t to_thread = 0;  // both streams may copy at a time
     // The second as with -fgpu-default-stream=per-thread.
     if (hipMemcpyAsync(&to, &from, sizeof to, hipMemcpyHostToDevice, stream) != hipSuccess ||
-        hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) != hipSuccess ||
+        hipMemcpyAsync_spt(&to_thread, &from, sizeof to_thread, hipMemcpyDeviceToHost, nullptr) !=
+            hipSuccess ||
         hipStreamSynchronize(hipStreamPerThread) != hipSuccess) {
         return 2;
     }
     for (int i = 0; i < iterations; ++i) {
         if ((i + 1) % copies_every == 0 &&
-            hipMemcpyAsync_spt(&to, &from, sizeof to, hipMemcpyDeviceToHost, nullptr) !=
-                hipSuccess) {
+            hipMemcpyAsync_spt(&to_thread, &from, sizeof to_thread, hipMemcpyDeviceToHost,
+                               nullptr) != hipSuccess) {
             return 2;
         }
         step(ready);

@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/device/gpu_api.hpp>
 #include <kdvfs/detail/device/marker_launch.hpp>
+#include <tests/timestamps/store_entry.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -362,7 +363,9 @@ private:
         std::uint64_t ticket = ++*counter;
         if (faults.timestamps_swap) ticket = ticket % 2 == 0 ? ticket - 1 : ticket + 1;
         entry.check = kdvfs::device::timestamp_check(entry, ticket);
-        behind(arguments.ring, tag_of_mapped_memory())[(ticket - 1) & arguments.ring_mask] = entry;
+        timestamps_test::store_entry(
+            behind(arguments.ring, tag_of_mapped_memory())[(ticket - 1) & arguments.ring_mask],
+            entry);
     }
 };
 

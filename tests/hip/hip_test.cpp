@@ -4,13 +4,13 @@
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 
 #include <tests/hip_double/hip_double.hpp>
+#include <tests/timestamps/store_entry.hpp>
 
 #include <gtest/gtest.h>
 #include <hip/hip_runtime_api.h>
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -32,13 +32,7 @@ int launch_marker_on_double(void* stream, const MarkerArguments& arguments) {
         entry.cycles = static_cast<std::uint64_t>(now.count() * 17 / 10);  // 1700 MHz
         const auto ticket = std::atomic_ref{*arguments.next_ticket}.fetch_add(1) + 1;
         entry.check = timestamp_check(entry, ticket);
-        // Whole words, as the reader takes them.
-        using Word [[gnu::may_alias]] = std::uint64_t;
-        auto* to = reinterpret_cast<Word*>(arguments.ring + ((ticket - 1) & arguments.ring_mask));
-        for (const std::uint64_t word :
-             std::bit_cast<std::array<std::uint64_t, sizeof entry / sizeof(Word)>>(entry)) {
-            __atomic_store_n(to++, word, __ATOMIC_RELEASE);
-        }
+        timestamps_test::store_entry(arguments.ring[(ticket - 1) & arguments.ring_mask], entry);
     });
 }
 
