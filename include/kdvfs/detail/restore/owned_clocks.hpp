@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -264,11 +265,9 @@ public:
         record_->beat();
         if (watchdog_ && !watchdog_->lives()) replace_watchdog_noexcept();
         ClockState state = device_.read_clock_state();
-        if (history_.uncertain) {
-            note_held(state);
-        } else if (history_.written && state == history_.initial) {
-            note_held(state);  // a reset, or put back while this process was stopped
-        }
+        // As it was found: a reset, or put back while this process was stopped.
+        const bool put_back = history_.written && state == history_.initial;
+        if (history_.uncertain || put_back) note_held(state);
         return state;
     }
 
@@ -357,7 +356,7 @@ private:
     void keep_record_noexcept() noexcept {
         try {
             keep_record({.at_least = {}, .for_watchdog = {}});
-        } catch (const Error&) {
+        } catch (const std::exception&) {
         }
     }
 
@@ -367,7 +366,7 @@ private:
         try {
             return decide_restore(history_, device_.read_clock_state()) ==
                    RestoreDecision::write_back;
-        } catch (const Error&) {
+        } catch (const std::exception&) {
             return true;
         }
     }
@@ -412,7 +411,7 @@ private:
     void replace_watchdog_noexcept() noexcept {
         try {
             start_watchdog();
-        } catch (const Error&) {  // tried again at the next call
+        } catch (const std::exception&) {  // tried again at the next call
         }
     }
 
