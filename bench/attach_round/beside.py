@@ -49,7 +49,7 @@ def show_report(part, most):
                 sum(row["calls"] for row in rows), sum(row["time_s"] for row in rows)))
             for row in rows[:most]:
                 print("    %-72s %6d calls %9.4f s  %s" % (
-                    row["kernel"][:72], row["calls"], row["time_s"], joules(row["energy"])))
+                    row["kernel"][:72], row["calls"], row["counted_time_s"], joules(row["energy"])))
 
 
 def pairs(rounds, mode):

@@ -413,9 +413,9 @@ def compare(folder, name):
         for row in sorted(rows, key=lambda row: -row["time_s"])[:5]:
             energy = row["energy"]
             print("    %-60s %7d calls %8.3f s  %s" % (
-                row["kernel"][:60], row["calls"], row["time_s"],
+                row["kernel"][:60], row["calls"], row["counted_time_s"],
                 "%.1f +- %.1f J, %.0f W" % (energy["joules"], energy["half_width_95"],
-                                            energy["joules"] / row["time_s"])
+                                            energy["joules"] / row["counted_time_s"])
                 if energy["status"] == "resolved" else energy["status"]))
         for note in report.get("notes", []) + process.get("notes", []):
             print("  note:", note[:300])

@@ -22,7 +22,7 @@ for path in sys.argv[1:]:
             joules = ("%.3f +- %.3f J" % (energy["joules"], energy["half_width_95"])
                       if energy["status"] == "resolved" else energy["status"])
             print("%8d %8d %10.6f s  %-24s %s#%d" % (
-                row["calls"], row["metered_calls"], row["time_s"], joules, row["kernel"][:90],
+                row["calls"], row["metered_calls"], row["counted_time_s"], joules, row["kernel"][:90],
                 row["variant"]))
         for group in report.get("groups", []):
             print("group of", len(group["kernels"]), "idle" if group["with_idle"] else "",
