@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <optional>
 
 namespace {
@@ -105,6 +106,12 @@ void note_write(const std::string& text) {
 std::vector<nvml_double::Process> processes() {
     if (board.processes) return *board.processes;
     return {{static_cast<unsigned>(getpid()), 90}};
+}
+
+/// What is asked for may be read while it is set.
+std::mutex& profiles_of_board() {
+    static std::mutex mutex;
+    return mutex;
 }
 
 }  // namespace
@@ -327,6 +334,7 @@ struct CurrentPowerProfiles {
 
 int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(void*, CurrentPowerProfiles* profiles) {
     return guarded(__func__, [&] {
+        const std::lock_guard lock{profiles_of_board()};
         const bool is_known = profiles->version == (sizeof *profiles | 1U << 24U);
         if (!is_known || board.power_profiles == 0) return not_supported;
         profiles->supported[0] = board.power_profiles;
@@ -347,6 +355,7 @@ int nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(void*, PowerProfilesToUpdate
     note_write("profiles " + std::to_string(update->operation) + " " +
                std::to_string(update->mask[0]));
     return guarded(__func__, [&]() -> int {
+        const std::lock_guard lock{profiles_of_board()};
         if (board.power_profiles == 0) return not_supported;
         if (update->operation > 2 || (update->mask[0] & ~board.power_profiles) != 0)
             return invalid_argument;
