@@ -436,8 +436,9 @@ inline void write_profile_json(std::ostream& out, const std::vector<NamedProfile
                                bool simulated) {
     using io::JsonFields;
     std::vector<std::function<void(JsonFields&)>> each;
-    for (const auto& [name, profile, component] : profiles)
-        each.push_back([&, c = component](JsonFields& fields) {
+    for (const NamedProfile& named : profiles)
+        each.emplace_back([&named](JsonFields& fields) {
+            const auto& [name, profile, c] = named;
             std::vector<std::array<double, 2>> points;
             for (const PowerProfile::Point& point : profile->points)
                 points.push_back({Seconds{point.time}.count() * 1e6, point.watts[c]});

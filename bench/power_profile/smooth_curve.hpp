@@ -50,23 +50,23 @@ struct LocalLine {
                 }
             }
         };
-        each([&](double, double d, double weight) {
-            line.weight += weight;
-            s1 += weight * d;
-            s2 += weight * d * d;
+        each([&](double, double d, double its) {
+            line.weight += its;
+            s1 += its * d;
+            s2 += its * d * d;
         });
         const double s0 = line.weight;
         const double determinant = s0 * s2 - s1 * s1;
         if (s0 < 2 || determinant <= 1e-12 * s0 * s2) return {};
-        each([&](double y, double d, double weight) {
-            line.y += weight * (s2 - s1 * d) / determinant * y;
-            line.slope += weight * (s0 * d - s1) / determinant * y;
+        each([&](double watts, double d, double its) {
+            line.y += its * (s2 - s1 * d) / determinant * watts;
+            line.slope += its * (s0 * d - s1) / determinant * watts;
         });
         double squares = 0;
-        each([&](double y, double d, double weight) {
-            const double residual = y - line.y - line.slope * d;
-            line.scatter += weight * residual * residual / s0;
-            squares += std::pow(weight * (s2 - s1 * d) / determinant, 2);
+        each([&](double watts, double d, double its) {
+            const double residual = watts - line.y - line.slope * d;
+            line.scatter += its * residual * residual / s0;
+            squares += std::pow(its * (s2 - s1 * d) / determinant, 2);
         });
         line.deviation = std::sqrt(line.scatter * squares);
         return line;
