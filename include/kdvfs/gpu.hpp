@@ -43,7 +43,7 @@ class StandingPoint;
 class Gpu {
 public:
     /// For openers of devices. @param service what `extend::open_device` returned
-    explicit Gpu(gsl::not_null<extend::OpenGpu> service) : shared_{std::move(service)} {}
+    explicit Gpu(const gsl::not_null<extend::OpenGpu>& service) : shared_{service} {}
 
     /// The same GPU, obeying a registry's policies. Where the plan has a sequence of launches, the
     /// scopes of the stream that launches it follow the plan's segments: `next_iteration` says
@@ -157,8 +157,8 @@ private:
 class [[nodiscard]] StandingRequest {
 public:
     /// @throws Error (invalid_input) if the device does not list the clock
-    StandingRequest(const Gpu& gpu, ClockPoint clock)
-        : gpu_{gpu}, request_{gpu_.service().begin_request(clock)} {}
+    StandingRequest(Gpu gpu, ClockPoint clock)
+        : gpu_{std::move(gpu)}, request_{gpu_.service().begin_request(clock)} {}
     ~StandingRequest() { gpu_.service().end_request(request_); }
 
     StandingRequest(const StandingRequest&) = delete;
@@ -181,8 +181,8 @@ private:
 class [[nodiscard]] StandingPoint {
 public:
     /// @throws Error as `Gpu::request`
-    StandingPoint(const Gpu& gpu, PreparedPoint point)
-        : gpu_{gpu}, request_{gpu_.service().begin_request(point)} {}
+    StandingPoint(Gpu gpu, PreparedPoint point)
+        : gpu_{std::move(gpu)}, request_{gpu_.service().begin_request(point)} {}
     /// An error is told by the next `Gpu::check`.
     ~StandingPoint() { gpu_.service().end_point_request_noexcept(request_); }
 
@@ -248,8 +248,8 @@ public:
 
 private:
     struct Bound {
-        Bound(const Gpu& its_gpu, std::shared_ptr<const PlanTable> obeyed)
-            : gpu{its_gpu}, plan{std::move(obeyed)} {}
+        Bound(Gpu its_gpu, std::shared_ptr<const PlanTable> obeyed)
+            : gpu{std::move(its_gpu)}, plan{std::move(obeyed)} {}
         ~Bound() {
             if (followed != nullptr) BoundGpu::service_of(gpu).unfollow(*followed);
         }
@@ -263,7 +263,7 @@ private:
     };
 
     template <ClockPolicy Policy>
-    const extend::ScopeKind& ask(std::string_view kernel, Variant variant) const {
+    [[nodiscard]] const extend::ScopeKind& ask(std::string_view kernel, Variant variant) const {
         const PolicyQuestion question{.kernel = kernel,
                                       .variant = variant,
                                       .architecture = info().architecture,

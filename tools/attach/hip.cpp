@@ -257,6 +257,7 @@ __attribute__((visibility("default"))) hipError_t hipGetProcAddress(const char* 
 
 /// Called as a library with kernels is loaded: HIP is there by then, and nobody has looked up its
 /// functions yet.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): HIP's name
 __attribute__((visibility("default"))) void** __hipRegisterFatBinary(const void* data) {
     using Real = void** (*)(const void*);
     const auto real = ATTACH_NEXT_AS(Real, __hipRegisterFatBinary);

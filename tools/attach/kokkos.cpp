@@ -51,9 +51,9 @@ using Address = const void*;
 
 #define KDVFS_EXPORTED extern "C" __attribute__((visibility("default"))) void
 /// The other tool's function of the same name, looked up once.
-#define NEXT(function)                                        \
-    static const auto next = find_next(#function, &function); \
-    if (next != nullptr && next != &function) next
+#define NEXT(function)                                          \
+    static const auto next = find_next(#function, &(function)); \
+    if (next != nullptr && next != &(function)) next
 
 /// Kokkos would wait for the GPU after every kernel, unless the other tool asks for it.
 KDVFS_EXPORTED kokkosp_request_tool_settings(std::uint32_t count, ToolSettings* settings) {

@@ -72,8 +72,7 @@ inline std::string without_depths(const std::string& text, bool& cut) {
     std::string out;
     std::size_t word = 0;  // where the name that is being written began in `out`
     int depth = 0;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
+    for (const char c : text) {
         if (c == '<') {
             if (++depth == 2) out += "<..>";
             if (depth >= 2) {

@@ -397,7 +397,8 @@ private:
         }
         const kdvfs::Variant variant = grid_variant(made.blocks);
         const auto place = reinterpret_cast<std::uintptr_t>(made.function) / 16 +
-                           31 * variant.index + reinterpret_cast<std::uintptr_t>(made.call->name);
+                           std::uintptr_t{31} * variant.index +
+                           reinterpret_cast<std::uintptr_t>(made.call->name);
         std::span<Observed> seen;
         if (remembered != nullptr)
             seen = {&remembered[(place ^ place >> 9U) % (most / places) * places], places};

@@ -297,7 +297,7 @@ void Process::write_report(bool at_end) {
         fields("command", command_line())("rank", settings_.launched.rank)("ended", at_end);
         std::vector<std::function<void(kdvfs::io::JsonFields&)>> each;
         for (Device* device : devices)
-            each.push_back([=](auto& of_device) { device->write_fields(of_device, at_end); });
+            each.emplace_back([=](auto& of_device) { device->write_fields(of_device, at_end); });
         fields("devices", each)("notes", notes);
     });
     kdvfs::io::write_file_atomically(

@@ -36,7 +36,7 @@ struct Trial {
 /// @param iteration promised or measured; its baseline is the iteration as found
 inline kdvfs::tune::Plan for_the_run(const kdvfs::tune::Plan& iteration, const Trial& trial) {
     kdvfs::tune::Plan run = iteration;
-    double iterations = static_cast<double>(trial.sessions.front().iterations);
+    auto iterations = static_cast<double>(trial.sessions.front().iterations);
     // Iterations that overlap, or are not all alike, cannot fill more than the run.
     iterations = std::min({iterations, trial.cost.time / iteration.baseline.time,
                            trial.cost.energy / iteration.baseline.energy});

@@ -72,7 +72,7 @@ public:
         const kdvfs::Seconds wall = times.ended - times.began;
         if (reports() && (!report_first_ || std::filesystem::exists(report)))
             return {kdvfs::tune::read_cost(report), wall};
-        if (!watch) throw *no_counter_;
+        if (!watch) throw kdvfs::Error{*no_counter_};
         return {{wall, watch->between(times.began, times.ended)}, wall};
     }
 

@@ -153,7 +153,7 @@ struct Screen {
 };
 
 /// A kernel or range since the last look.
-struct Line {
+struct Line {            // NOLINT(bugprone-exception-escape): JSON may be moved
     nlohmann::json row;  ///< that it is made of
     double seconds = 0;
     double joules = 0;

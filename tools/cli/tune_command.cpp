@@ -166,7 +166,7 @@ void require_program(const std::string& name) {
 kdvfs::Seconds announce(const TuningFolder& folder, const Trial& trial,
                         const kdvfs::tune::SweepOptions& options, std::size_t pairs) {
     const auto& session = trial.sessions.front();
-    const double iterations = static_cast<double>(session.iterations);
+    const auto iterations = static_cast<double>(session.iterations);
     const auto expected = kdvfs::tune::expected_sweep(
         options, session.grid_points, trial.cost.time / iterations, session.sample_period);
     const double sweeps = swept(folder) ? 0 : expected.runs(trial.cost.time);

@@ -371,9 +371,9 @@ class StreamRef {
 public:
     constexpr StreamRef() = default;
     // Implicit on purpose: users pass their hipStream_t or cudaStream_t.
-    // NOLINTNEXTLINE(google-explicit-constructor)
     template <class Handle>
     requires(!std::is_pointer_v<Handle>)  // a handle's address is not the handle
+                                          // NOLINTNEXTLINE(google-explicit-constructor)
         [[gnu::always_inline]] StreamRef(Handle* handle)
         : handle_{default_of_this_file(handle)} {}
     // NOLINTNEXTLINE(google-explicit-constructor)

@@ -78,7 +78,7 @@ private:
 class PoolCapacity {
 public:
     /// @throws Error (invalid_input) for points that make no sense, or none that keeps the targets
-    PoolCapacity(std::vector<PoolPoint> points, double late);
+    PoolCapacity(const std::vector<PoolPoint>& points, double late);
 
     /// Measured pools of one size and step policy.
     class Kind {

@@ -84,8 +84,8 @@ private:
     friend class StepScope;
     [[nodiscard]] inline StepDecision decide(StepShape shape, Seconds slack) const;
     [[nodiscard]] inline const StepDecision& checked(const StepDecision& decision) const;
-    inline extend::ScopeToken enter(StreamRef stream, StepShape shape,
-                                    const StepDecision& decision) const;
+    [[nodiscard]] inline extend::ScopeToken enter(StreamRef stream, StepShape shape,
+                                                  const StepDecision& decision) const;
     inline void enter(StepShape shape, const StepDecision& decision) const;
 
     std::shared_ptr<detail::PlannedSteps> steps_;

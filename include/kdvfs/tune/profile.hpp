@@ -285,7 +285,7 @@ private:
 
     [[noreturn]] void reject(const std::string& why) const;
 
-    std::string read_all() const;
+    [[nodiscard]] std::string read_all() const;
 
     void write(const std::string& text) const;
 

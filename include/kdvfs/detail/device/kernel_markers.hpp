@@ -152,7 +152,7 @@ private:
     }
 
     static std::string megahertz(double value) {
-        std::string text = std::to_string(static_cast<std::int64_t>(value * 10 + 0.5));
+        std::string text = std::to_string(std::llround(value * 10));
         if (text.size() < 2) text.insert(0, 1, '0');
         text.insert(text.size() - 1, 1, '.');
         if (text.ends_with(".0")) text.resize(text.size() - 2);
@@ -263,7 +263,7 @@ private:
         return {};
     }
 
-    MarkerTimestamp in_device_time(const TimestampEntry& entry) const {
+    [[nodiscard]] MarkerTimestamp in_device_time(const TimestampEntry& entry) const {
         return {{entry.track, entry.scope_kind, entry.leaving != 0, entry.window},
                 TimePoint{Duration{clock_.nanoseconds(entry.ticks)}},
                 has_cycles_ ? entry.cycles : 0,

@@ -132,9 +132,8 @@ using LaunchMarker = int (*)(void* stream, const MarkerArguments& arguments);
 /// kdvfs, which then serves the files compiled by a host compiler, too, in all modules.
 template <class Api>
 [[gnu::visibility("hidden")]] std::atomic<LaunchMarker>& marker_kernel_of_program() {
-    static std::atomic<LaunchMarker>& launch =
-        kdvfs::detail::shared_by_process<std::atomic<LaunchMarker>>(
-            std::string{"marker kernel of "} + Api::name, sizeof(MarkerArguments));
+    static auto& launch = kdvfs::detail::shared_by_process<std::atomic<LaunchMarker>>(
+        std::string{"marker kernel of "} + Api::name, sizeof(MarkerArguments));
     return launch;
 }
 

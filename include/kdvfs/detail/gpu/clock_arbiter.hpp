@@ -116,7 +116,8 @@ public:
     /// @param tracks and the others by reference must outlive it
     /// @param initial nothing: clocks are never set
     ClockArbiter(const RequestTable& requests, TrackTable& tracks, ClockEvents& events,
-                 std::string device, std::optional<ClockState> initial, ControllerOptions options)
+                 std::string device, const std::optional<ClockState>& initial,
+                 ControllerOptions options)
         : tracks_{tracks},
           events_{events},
           measure_only_{!initial},

@@ -56,7 +56,7 @@ struct GpuParts {
 template <StreamRuntime Runtime>
 class GpuCore final : public GpuService {
 public:
-    GpuCore(GpuParts<Runtime> parts, GpuOptions options)
+    GpuCore(GpuParts<Runtime> parts, const GpuOptions& options)
         : info_{std::move(parts.info)},
           clocks_{std::move(parts.clocks)},
           options_{checked(options, info_, highest(clocks_.core))},

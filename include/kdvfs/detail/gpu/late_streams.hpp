@@ -104,11 +104,11 @@ public:
     void put_marker(StreamRef stream, const Marker& marker) const {
         get().put_marker(stream, marker);
     }
-    std::size_t drain_timestamps(std::span<MarkerTimestamp> out) const noexcept {
+    [[nodiscard]] std::size_t drain_timestamps(std::span<MarkerTimestamp> out) const noexcept {
         AnyStreams* const streams = find();
         return streams == nullptr ? 0 : streams->drain_timestamps(out);
     }
-    std::size_t collect_timestamps(std::span<MarkerTimestamp> out) const noexcept {
+    [[nodiscard]] std::size_t collect_timestamps(std::span<MarkerTimestamp> out) const noexcept {
         AnyStreams* const streams = find();
         return streams == nullptr ? 0 : streams->collect_timestamps(out);
     }

@@ -61,7 +61,7 @@ inline std::uint64_t service_layout() {
 /// @throws Error naming what failed; the device is back in its found state, unless that failed too
 template <ClockControl Device>
 ClockState prove_clock_control(Device& device, ClockPoint ceiling = {}) {
-    const ClockState found = device.read_clock_state();
+    ClockState found = device.read_clock_state();
     const auto& core = device.supported_clocks().core.listed;
     if (core.empty()) {
         throw Error{Errc::not_supported,
@@ -71,10 +71,10 @@ ClockState prove_clock_control(Device& device, ClockPoint ceiling = {}) {
                      .remedy = "open it with OnRefused::measure_only to measure without setting "
                                "clocks"}};
     }
-    const auto refuse = [&](std::string action, const ClockState& seen) {
+    const auto refuse = [&](const std::string& action, const ClockState& seen) {
         throw Error{
             Errc::refused,
-            {.action = std::move(action),
+            {.action = action,
              .object = to_string(device.info()),
              .vendor_words = "it reads back " + to_string(seen.cap) + " in mode " + seen.mode,
              .remedy = "see which other tool governs this GPU's clocks, or open it with "

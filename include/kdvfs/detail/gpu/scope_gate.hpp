@@ -143,7 +143,7 @@ public:
         }
         if (tried_.load() != kind.number || low_.point != kind.request.point) return;
         const auto cap = std::int64_t{kind.request.point.core.count} * 1000;
-        const double range = static_cast<double>(own.median() - cap);
+        const auto range = static_cast<double>(own.median() - cap);
         const double late = std::clamp(static_cast<double>(mean - cap) / range, 0.0, 1.0);
         const bool arrived = start <= low_.from && late < 0.9;
         const double unsure = static_cast<double>(own.spread()) / range;

@@ -60,7 +60,7 @@ public:
     [[noreturn]] void fail(const std::string& why) const { fail(why, line_); }
 
 private:
-    static constexpr std::size_t longest_line = 64 * 1024;
+    static constexpr std::size_t longest_line = 64U << 10U;
 
     /// A line without its break; false at the end of the input.
     bool read_line(std::span<char>& text) {

@@ -700,7 +700,7 @@ inline void EnergyAccumulator::Work::fill(Report& report) const {
 
 KDVFS_INLINE EnergyAccumulator::EnergyAccumulator(const KernelTable& kernels,
                                                   AccumulatorSettings settings)
-    : work_{std::make_unique<Work>(kernels, std::move(settings))} {}
+    : work_{std::make_unique<Work>(kernels, settings)} {}
 KDVFS_INLINE EnergyAccumulator::EnergyAccumulator(const EnergyAccumulator& other)
     : work_{std::make_unique<Work>(*other.work_)} {}
 KDVFS_INLINE EnergyAccumulator::EnergyAccumulator(EnergyAccumulator&&) noexcept = default;

@@ -90,7 +90,7 @@ public:
     [[nodiscard]] bool frozen() const { return frozen_; }
 
 private:
-    ReadingStatus judge(const EnergyReading& from, const EnergyReading& to) const;
+    [[nodiscard]] ReadingStatus judge(const EnergyReading& from, const EnergyReading& to) const;
     CounterStep accept(const EnergyReading& reading, TimePoint read_at, bool same_segment);
     CounterStep stand_still(TimePoint read_at);
     CounterStep count(ReadingStatus status);

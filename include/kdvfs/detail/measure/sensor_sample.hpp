@@ -177,7 +177,7 @@ private:
             const double at = seconds(when);
             for (std::size_t i = blocks_.size(); i-- > 0 && blocks_[i].end() >= at;) {
                 if (blocks_[i].begin() > at) continue;
-                blocks_[i].readings.push_back({at, what});
+                blocks_[i].readings.emplace_back(at, what);
                 ++rows_;
                 break;
             }

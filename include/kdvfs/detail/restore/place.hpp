@@ -229,7 +229,7 @@ struct RestorePlace {
     /// XDG_RUNTIME_DIR or /run/user/UID: these go when the user logs out, and a job of a scheduler,
     /// of cron or under nohup runs on.
     static std::string own_root() {
-        const std::string named{environment("KDVFS_RECORDS")};
+        std::string named{environment("KDVFS_RECORDS")};
         if (!named.empty()) return named;
         const std::string parent = may_make_in("/run/lock") ? "/run/lock" : "/tmp";
         return parent + "/kdvfs-" + std::to_string(::geteuid());

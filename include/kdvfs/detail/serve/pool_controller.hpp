@@ -32,7 +32,8 @@ KDVFS_INLINE void LoadForecast::add(double load) {
     loads_.pop_front();
 }
 
-KDVFS_INLINE PoolCapacity::PoolCapacity(std::vector<PoolPoint> points, double late) : late_{late} {
+KDVFS_INLINE PoolCapacity::PoolCapacity(const std::vector<PoolPoint>& points, double late)
+    : late_{late} {
     for (const PoolPoint& point : points) {
         const bool is_valid = point.parallelism > 0 && point.instances > 0 && point.load > 0 &&
                               std::isfinite(point.load) && point.power.count > 0 && point.late >= 0;

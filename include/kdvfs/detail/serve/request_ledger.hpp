@@ -30,7 +30,7 @@ KDVFS_INLINE RequestLedger::RequestLedger(const StepEnergyModel& model, Report r
     : model_{model}, report_{std::move(report)} {}
 
 KDVFS_INLINE std::uint32_t RequestLedger::open(std::string id) {
-    std::uint32_t number = static_cast<std::uint32_t>(accounts_.size());
+    auto number = static_cast<std::uint32_t>(accounts_.size());
     if (free_.empty()) {
         accounts_.emplace_back();
     } else {
@@ -122,7 +122,7 @@ KDVFS_INLINE void RequestLedger::finish(std::uint32_t number) {
 
 KDVFS_INLINE double RequestHistograms::Histogram::end(std::size_t bucket) const {
     constexpr std::array<double, 3> steps{1, 2, 5};
-    return first * steps[bucket % 3] * std::pow(10.0, static_cast<double>(bucket / 3));
+    return first * steps[bucket % 3] * std::pow(10.0, static_cast<int>(bucket / 3));
 }
 
 KDVFS_INLINE void RequestHistograms::Histogram::add(double joules) {

@@ -40,7 +40,7 @@ KDVFS_INLINE void SteadyState::step(const EngineStep& step) {
     if (is_open()) {
         tokens_ += step.decoded + step.first_tokens;
         request_time_ += step.took * step.in_batch;
-        if (step.decoded > 0) gaps_.push_back({step.gap, step.decoded});
+        if (step.decoded > 0) gaps_.emplace_back(step.gap, step.decoded);
         marks_.push_back({step.end, tokens_});
     }
     if (!begin_ && first_tokens_ >= options_.batch) {

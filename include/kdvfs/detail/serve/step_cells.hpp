@@ -24,7 +24,7 @@ public:
         double count = 0;
     };
 
-    explicit StepCellFit(const StepBuckets::Edges& grid) : grid_{grid} {
+    explicit StepCellFit(StepBuckets::Edges grid) : grid_{std::move(grid)} {
         columns_ = first_cell + grid_.prompt_tokens.size() * grid_.prompt_context.size() +
                    grid_.sequences.size() * grid_.context_tokens.size();
         matrix_.grow(columns_);

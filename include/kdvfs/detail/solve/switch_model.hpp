@@ -35,8 +35,8 @@ public:
     /// `launches` are indices into `table.kernels`. Clocks that not all of them were measured at
     /// are left out; the baseline is always there.
     /// @param many by how many deviations of what is known of them times are longer
-    SwitchModel(const CostTable& table, std::vector<std::size_t> launches, const SwitchCosts& costs,
-                double many = 0)
+    SwitchModel(const CostTable& table, const std::vector<std::size_t>& launches,
+                const SwitchCosts& costs, double many = 0)
         : launches_{launches.size()},
           paused_power_{costs.paused_power.count},
           asking_{costs.asking.count()} {

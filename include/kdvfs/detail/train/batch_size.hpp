@@ -146,8 +146,8 @@ public:
 
     /// Logarithms of what runs cost, drawn from what is known. Of a size whose epochs have not been
     /// profiled, the best of three draws: to know better takes no more than an epoch there.
-    Eigen::VectorXd sampled_costs(const std::vector<std::uint32_t>& sizes,
-                                  std::uint64_t draw) const {
+    [[nodiscard]] Eigen::VectorXd sampled_costs(const std::vector<std::uint32_t>& sizes,
+                                                std::uint64_t draw) const {
         constexpr int looks = 3;
         std::seed_seq seed{options_.seed, draw};
         std::mt19937_64 random{seed};

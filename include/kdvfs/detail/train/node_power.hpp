@@ -173,6 +173,7 @@ KDVFS_INLINE void NodePower::fit_targets() {
     set_targets(parts, weights, bounds);
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const): of GPUs that it holds by pointers
 KDVFS_INLINE void NodePower::set_targets(const std::vector<Part>& parts,
                                          const std::vector<double>& weights,
                                          const std::vector<PowerRange>& bounds) {

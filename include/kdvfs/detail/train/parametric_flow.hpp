@@ -132,10 +132,12 @@ private:
         place_.resize(2 * arcs.size());
         std::vector<std::uint32_t> next = begin_;
         for (std::uint32_t a = 0; a < arcs.size(); ++a) {
-            place_[2 * a] = next[arcs[a].tail]++;
-            place_[2 * a + 1] = next[arcs[a].head]++;
-            halves_[place_[2 * a]] = {0, arcs[a].head, 2 * a};
-            halves_[place_[2 * a + 1]] = {0, arcs[a].tail, 2 * a + 1};
+            const std::uint32_t forth = 2 * a;
+            const std::uint32_t back = forth + 1;
+            place_[forth] = next[arcs[a].tail]++;
+            place_[back] = next[arcs[a].head]++;
+            halves_[place_[forth]] = {0, arcs[a].head, forth};
+            halves_[place_[back]] = {0, arcs[a].tail, back};
         }
         distance_.assign(network_->nodes, far);
         seen_.assign(network_->nodes, 0);
@@ -165,8 +167,9 @@ private:
     }
 
     void set_lengths(std::uint32_t a) {
-        HalfArc& forth = halves_[place_[2 * a]];
-        HalfArc& back = halves_[place_[2 * a + 1]];
+        const std::size_t half = std::size_t{2} * a;
+        HalfArc& forth = halves_[place_[half]];
+        HalfArc& back = halves_[place_[half + 1]];
         if (a >= network_->operations) {
             forth.length = network_->transfer(a);
             back.length = flow_[a] > 0 ? -forth.length : closed;

@@ -56,10 +56,10 @@ inline std::string order_hash(const Pipeline& pipeline) {
 /// The engine of a `train::Session`: the same for all registries and communicators.
 class PipelineSession final : public SessionControl {
 public:
-    PipelineSession(const Gpu& gpu, kdvfs::detail::GpuService& service,
+    PipelineSession(Gpu gpu, kdvfs::detail::GpuService& service,
                     std::unique_ptr<AnyCommunicator> ranks, Pipeline pipeline,
                     const SessionOptions& options, const tune::SessionMode& mode)
-        : gpu_{gpu},
+        : gpu_{std::move(gpu)},
           service_{&service},
           ranks_{std::move(ranks)},
           options_{options},
@@ -424,15 +424,19 @@ private:
         exchanging_ = true;
     }
 
+    [[nodiscard]] std::size_t stages_of_copies() const {
+        return std::size_t{per_stage_} * order_.stages;
+    }
+
     /// Slowness of all stages of all copies, times given by copy, by how much the longest stage
     /// exceeds its plan, what pairs of iterations say, the number of the answer that rank 0 has
     /// ready.
     [[nodiscard]] std::vector<double> own_figures() {
-        std::vector<double> figures(per_stage_ * (order_.stages + 1), 0);
+        std::vector<double> figures(stages_of_copies() + per_stage_, 0);
         const auto [slowness, excess] = last_iteration();
-        figures[copy_ * order_.stages + stage_] = slowness;
+        figures[std::size_t{copy_} * order_.stages + stage_] = slowness;
         for (std::size_t c = 0; c < per_stage_; ++c)
-            figures[per_stage_ * order_.stages + c] = given_[c].count();
+            figures[stages_of_copies() + c] = given_[c].count();
         figures.push_back(excess);
         const auto pairs = judge_.own_figures(stage_ == 0);
         figures.insert(figures.end(), pairs.begin(), pairs.end());
@@ -444,13 +448,12 @@ private:
     /// As soon as what is slow changes, all go back to the first plan, and rank 0 makes another.
     void act_on(std::span<const double> figures) {
         if (judge_
-                .look(figures.first(per_stage_ * order_.stages),
+                .look(figures.first(stages_of_copies()),
                       figures.last(1 + PlanWatch::figures).first(PlanWatch::figures))
                 .kind == PlanVerdict::Kind::broken)
             return leave_plan();
-        const StragglerState& state =
-            watch_.look(figures.first(per_stage_ * order_.stages),
-                        figures.subspan(per_stage_ * order_.stages, per_stage_));
+        const StragglerState& state = watch_.look(figures.first(stages_of_copies()),
+                                                  figures.subspan(stages_of_copies(), per_stage_));
         const bool is_broken =
             watch_.is_broken(figures[figures.size() - 2 - PlanWatch::figures], answers_straggler());
         if (!(wanted_ ? state == *wanted_ : state.none())) {

@@ -133,7 +133,7 @@ private:
     void find_alike(const std::vector<EnergyCurve>& curves) {
         deviations_.clear();
         for (const EnergyCurve& curve : curves)
-            deviations_.push_back(curve.covariance.diagonal().cwiseMax(0).cwiseSqrt());
+            deviations_.emplace_back(curve.covariance.diagonal().cwiseMax(0).cwiseSqrt());
         for (const Sum& sum : sums_)
             for (const BlockTotal::Member& member : first(sum).members)
                 members_.push_back(static_cast<Eigen::Index>(member.kernel));

@@ -103,7 +103,7 @@ inline Seconds parse_delay(const NamedColumns& columns, const char* name,
                            const io::CsvReader& reader) {
     const std::string text = columns.get(name);
     if (text.empty()) return Seconds{0};
-    const double seconds = parse_field<double>(text, name, reader);
+    const auto seconds = parse_field<double>(text, name, reader);
     if (!(seconds >= 0 && seconds <= 100))
         reader.fail(std::string{name} + " is no time from 0 to 100 s");
     return Seconds{seconds};

@@ -261,7 +261,7 @@ KDVFS_INLINE std::function<Watts(ClockPoint)> read_idle_power(std::istream& inpu
         const auto clock = [&](const char* column) {
             return detail::parse_clock_field(columns.get(column), column, reader);
         };
-        const double watts = detail::parse_field<double>(columns.get("idle_w"), "idle_w", reader);
+        const auto watts = detail::parse_field<double>(columns.get("idle_w"), "idle_w", reader);
         if (!(watts >= 0 && watts <= 1e5)) reader.fail("idle_w is no power");
         const Megahertz memory = columns.has("mem_mhz") ? clock("mem_mhz") : auto_clock;
         if (!(*known)[memory].emplace(clock("core_mhz"), watts).second)

@@ -264,7 +264,7 @@ private:
 
     static std::vector<RecordedIteration> sample_of(const Stream& stream) {
         std::map<std::uint64_t, std::uint64_t> timed;  // iterations of each kind
-        double rest = static_cast<double>(stream.iterations);
+        auto rest = static_cast<double>(stream.iterations);
         double of_rest = 0;
         for (const Timed& each : stream.timed) {
             const std::uint64_t count = count_of(stream, each.hash);

@@ -167,7 +167,7 @@ private:
 
 KDVFS_INLINE std::vector<ClockPoint> points_to_measure(const PredictedBoard& board,
                                                        ClockPoint baseline) {
-    double highest = static_cast<double>(board.highest_core.count);
+    auto highest = static_cast<double>(board.highest_core.count);
     std::set<Megahertz> memories;
     for (const ClockPoint clock : board.clocks) {
         highest = std::max(highest, static_cast<double>(clock.core.count));

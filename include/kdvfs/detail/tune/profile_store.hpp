@@ -180,7 +180,7 @@ public:
         std::error_code ignored;
         fs::last_write_time(own, fs::file_time_type::clock::now(), ignored);
         remove_oldest();
-        const fs::path file = own / "profile.csv";
+        fs::path file = own / "profile.csv";
         for (const fs::path& each : files_of(file))
             if (fs::file_size(each, ignored) > most_bytes && !ignored) fs::remove(each, ignored);
         const bool is_known = fs::exists(file) || fs::exists(pipeline_path(file));

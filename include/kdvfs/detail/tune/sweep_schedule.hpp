@@ -129,7 +129,7 @@ public:
     [[nodiscard]] Seconds needed() const {
         const Seconds block =
             Seconds{options_.block.settling()} + Seconds{options_.block.measuring(sample_period_)};
-        const double blocks = static_cast<double>(design_.points().size() * options_.samples);
+        const auto blocks = static_cast<double>(design_.points().size() * options_.samples);
         return Seconds{options_.longest_warm_up} +
                block * blocks * (1 + 0.5 / options_.max_slowdown);
     }

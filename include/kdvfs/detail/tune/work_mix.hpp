@@ -95,7 +95,7 @@ private:
     }
 
     [[nodiscard]] double likelihood_of(const std::vector<Size>& met, double shift) const {
-        const double all = static_cast<double>(logs_.size());
+        const auto all = static_cast<double>(logs_.size());
         double sum = 0;
         for (const Size& size : met) {
             const Size& known = nearest(size.log - shift);

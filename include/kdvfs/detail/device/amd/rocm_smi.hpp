@@ -244,7 +244,7 @@ private:
         }
     }
 
-    void start() {
+    void start() const {
         const Status status = functions_.init(0);
         if (status == Status::success) return;
         std::string words = words_of(status);

@@ -142,7 +142,7 @@ public:
         return read_power_field(nvml::field_power_average);
     }
     /// Power at this moment, where the board says it, else averaged.
-    [[nodiscard]] PowerReading read_power() noexcept {
+    [[nodiscard]] PowerReading read_power() const noexcept {
         const PowerReading instant = read_power_instant();
         return instant.status == ReadingStatus::absent ? read_power_average() : instant;
     }
@@ -350,7 +350,7 @@ private:
         return 0;
     }
 
-    std::size_t find_sample_room() const noexcept {
+    [[nodiscard]] std::size_t find_sample_room() const noexcept {
         if (read().samples == nullptr) return 0;
         unsigned count = 0;
         auto type = nvml::ValueType::natural;

@@ -147,7 +147,7 @@ public:
     void draw(Watts load, TimePoint to) {
         for (; taken_ - traits_.delay <= to; taken_ += period_) {
             seen_.pass(load.count, taken_ - traits_.delay);
-            samples_.push_back({taken_, seen_.joules()});
+            samples_.emplace_back(taken_, seen_.joules());
         }
         seen_.pass(load.count, to);
     }
