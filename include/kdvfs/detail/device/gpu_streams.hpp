@@ -284,7 +284,7 @@ private:
     static Status put_callback(Stream stream, const Marker& marker) {
         if (marker.captured && !Api::records_callbacks) return Api::cannot_capture;
         auto* const what = new Store{marker.cell, marker.word};
-        // NOLINTNEXTLINE(misc-redundant-expression): the functions differ
+        // A captured one is called at each launch of its graph, and keeps what it stores.
         const Status status = marker.captured ? Api::template call_back<store>(stream, what)
                                               : Api::template call_back<store_once>(stream, what);
         if (status != Api::success) {
