@@ -115,7 +115,8 @@ case $check in
         # glibc's, and ends in a fault, unless it leaves them alone.
         export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:verify_asan_link_order=0:intercept_tls_get_addr=0
         export UBSAN_OPTIONS=print_stacktrace=1
-        export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan_suppressions.txt"
+        # Forked children of tests open GPUs of their own, whose threads TSan would refuse.
+        export TSAN_OPTIONS="halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions=$PWD/tests/tsan_suppressions.txt"
         whole asan
         whole tsan
         ;;
