@@ -153,7 +153,8 @@ struct Screen {
 };
 
 /// A kernel or range since the last look.
-struct Line {            // NOLINT(bugprone-exception-escape): JSON may be moved
+// NOLINTNEXTLINE(bugprone-exception-escape): JSON may be moved
+struct Line {
     nlohmann::json row;  ///< that it is made of
     double seconds = 0;
     double joules = 0;

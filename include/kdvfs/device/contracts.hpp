@@ -372,9 +372,9 @@ public:
     constexpr StreamRef() = default;
     // Implicit on purpose: users pass their hipStream_t or cudaStream_t.
     template <class Handle>
-    requires(!std::is_pointer_v<Handle>)  // a handle's address is not the handle
-                                          // NOLINTNEXTLINE(google-explicit-constructor)
-        [[gnu::always_inline]] StreamRef(Handle* handle)
+    requires(!std::is_pointer_v<Handle>)
+        // A handle's address is not the handle.
+        [[gnu::always_inline]] StreamRef(Handle* handle)  // NOLINT(google-explicit-constructor)
         : handle_{default_of_this_file(handle)} {}
     // NOLINTNEXTLINE(google-explicit-constructor)
     [[gnu::always_inline]] StreamRef(std::nullptr_t) : handle_{default_of_this_file(nullptr)} {}

@@ -74,12 +74,10 @@ public:
                 for (const double fixed : {0.0, 0.1, 0.25, 0.5, 0.8})
                     for (int step = 0; step <= steps; ++step) {
                         // Evenly by the logarithm of the memory's time to the core's.
-                        const double share = 1 / (1 + std::exp(0.25 * (0.5 * steps - step)));
-                        const bool pure = step == 0 || step == steps;
-                        laws_.push_back({!pure       ? share
-                                         : step == 0 ? 0.0
-                                                     : 1.0,
-                                         overlap, fixed, held});
+                        double share = 1 / (1 + std::exp(0.25 * (0.5 * steps - step)));
+                        if (step == 0) share = 0;
+                        if (step == steps) share = 1;
+                        laws_.push_back({share, overlap, fixed, held});
                     }
         ratios_.reserve(laws_.size() * clocks_);
         for (const TimeLaw& law : laws_)
