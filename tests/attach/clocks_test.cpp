@@ -253,6 +253,16 @@ TEST_F(Attach, MeasuresARunThatWouldSaveWithoutTheRights) {
     EXPECT_GT(seen.row("gemm")["calls"], 0) << seen.report.dump(1);
 }
 
+TEST_F(Attach, MeasuresARunThatIsAskedToSetNoClock) {
+    const Outcome seen = run({"--save", "--measure-only", "--ledger", path("ledger.csv")},
+                             {PROGRAM, "60"}, {{"NVML_DOUBLE_LOG", path("writes")}});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    const json report = seen.report["processes"][0]["devices"][0]["report"];
+    EXPECT_TRUE(report["measure_only"]) << seen.report.dump(1);
+    EXPECT_GT(seen.row("gemm")["calls"], 0) << seen.report.dump(1);
+    EXPECT_EQ(text_of(path("writes")), "");
+}
+
 TEST_F(UnderTorchrun, RanksThatSaveAreLinkedAndLoseNoWork) {
     constexpr int ranks = 3;
     const Outcome seen = run_ranks({"--save", "--max-slowdown", "1%"}, ranks, 300);

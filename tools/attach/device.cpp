@@ -51,6 +51,7 @@ Settings Settings::from_environment() {
     settings.sets_clocks =
         kind == Kind::sweep || kind == Kind::follow || kind == Kind::compare || kind == Kind::tune;
     settings.saves = kind == Kind::tune;
+    settings.measure_only = text_of("KDVFS_ATTACH_MEASURE_ONLY") == "1";
     settings.repeats = text_of("KDVFS_MODE") == "repeat";
     settings.whole_graphs = text_of("KDVFS_ATTACH_GRAPHS") == "whole";
     if (const std::string level = text_of("KDVFS_ATTACH_LEVEL"); level == "range") {

@@ -33,15 +33,17 @@ enum class Level { kernel, range };
 ///   KDVFS_ATTACH_IDLE_CLOCK MHz: the core clock after some time without work
 ///   KDVFS_ATTACH_IDLE_MEMORY  MHz: the memory clock then; as found where not given
 ///   KDVFS_ATTACH_IDLE_AFTER milliseconds, 20 by default: so long there is no work before it
+///   KDVFS_ATTACH_MEASURE_ONLY  1: no clock is set, as where it may not be
 ///   KDVFS_ATTACH_PIPELINE   a folder with a pipeline's case.json and plan.json: ranges named by
 ///                           operation run at the plan's clocks
 ///   KDVFS_ATTACH_PATIENCE   seconds, 30 by default: a kernel that is repeated for longer hangs
 struct Settings {
-    bool off = false;          ///< `KDVFS_MODE=off`
-    bool sets_clocks = false;  ///< a sweep, a plan or a pipeline's plan is requested
-    bool saves = false;        ///< `KDVFS_MODE=auto`: measured where clocks cannot be set
-    bool repeats = false;      ///< `KDVFS_MODE=repeat`: kernels, never ranges
-    kdvfs::IdleClock idle{};   ///< not beside a sweep, a plan or repeated kernels
+    bool off = false;           ///< `KDVFS_MODE=off`
+    bool sets_clocks = false;   ///< a sweep, a plan or a pipeline's plan is requested
+    bool saves = false;         ///< `KDVFS_MODE=auto`: measured where clocks cannot be set
+    bool measure_only = false;  ///< whatever is requested, clocks stay as they are
+    bool repeats = false;       ///< `KDVFS_MODE=repeat`: kernels, never ranges
+    kdvfs::IdleClock idle{};    ///< not beside a sweep, a plan or repeated kernels
     bool whole_graphs = false;
     Level level = Level::kernel;
     std::optional<std::regex> match{};
@@ -57,7 +59,9 @@ struct Settings {
     std::string job{};  ///< of the scheduler; else empty
 
     /// Whether the GPU's clocks are set at all.
-    [[nodiscard]] bool drives_clocks() const { return sets_clocks || idle.clock.has_value(); }
+    [[nodiscard]] bool drives_clocks() const {
+        return !measure_only && (sets_clocks || idle.clock.has_value());
+    }
     /// Whether ranges that the program opens matter (a pipeline's level is range).
     [[nodiscard]] bool uses_ranges() const { return level == Level::range || !iteration.empty(); }
 

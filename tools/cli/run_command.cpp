@@ -61,6 +61,7 @@ struct RunCommand {
     unsigned meter_every = 0;
     bool repeat = false;
     bool save = false;
+    bool measure_only = false;
     std::string max_slowdown = "1%";
     std::string ledger;
     std::uint32_t idle_clock = 0;   ///< MHz; 0: none
@@ -98,6 +99,11 @@ struct RunCommand {
             "Save energy: the program is measured, planned and run by its plan while it does its "
             "work, and the saving is proven beside blocks at the clocks as found");
         save->excludes(sweep)->excludes(plan)->excludes(repeat);
+        sub->add_flag("--measure-only", command->measure_only,
+                      "With --save: set no clock, as where that is not allowed. The run is "
+                      "measured, and its account says a saving of 0 with the interval of its "
+                      "blocks; what could be saved, 'kdvfs worth' says")
+            ->needs(save);
         auto* pipeline = sub->add_option(
             "--pipeline", command->pipeline,
             "A case of a training pipeline (docs/training.md): its operations run at the clocks of "
@@ -304,7 +310,7 @@ void RunCommand::run() const {
             return print_dry_run(
                 "run " + command.front() + " with a clock for the time without work",
                 clock_writes({{{idle_clock}, {idle_memory}}}));
-        if (plan.empty() && sweep.empty() && pipeline.empty() && !save)
+        if (plan.empty() && sweep.empty() && pipeline.empty() && (!save || measure_only))
             reject("--dry-run", "",
                    "no clock is set without --plan, --sweep, --pipeline, --save or --idle-clock");
         if (!pipeline.empty())
@@ -372,6 +378,7 @@ int RunCommand::run_program() const {
         }
     }
     changes.emplace_back("KDVFS_MODE", mode);
+    if (measure_only) changes.emplace_back("KDVFS_ATTACH_MEASURE_ONLY", "1");
     if (idle_clock > 0) {
         const auto after = parse_duration("--idle-after", idle_after);
         if (!after || after->count() < 1e-3) reject("--idle-after", idle_after, "give 1ms or more");
