@@ -63,24 +63,25 @@ if(TARGET HipHost::HipHost)
 endif()
 list(APPEND header_flags -DOMPI_SKIP_MPICXX)
 
-# kdvfs_compile(OBJECTS NAME SOURCE compiler...): an object of SOURCE with each compiler, out of date
-# when any header that it includes is, is appended to the list OBJECTS.
-function(kdvfs_compile objects name source)
+# kdvfs_compile(STAMPS NAME SOURCE compiler...): SOURCE is compiled with each compiler, without making
+# code of it. A file that says so, out of date when any header that SOURCE includes is, is appended
+# to the list STAMPS.
+function(kdvfs_compile stamps name source)
     foreach(compiler ${ARGN})
         get_filename_component(compiler_name ${compiler} NAME)
-        set(object ${CMAKE_CURRENT_BINARY_DIR}/headers/${compiler_name}/${name}.o)
-        add_custom_command(OUTPUT ${object}
-            COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} ${header_flags}
-                    -MD -MF ${object}.d -c ${source} -o ${object}
-            DEPENDS ${source} DEPFILE ${object}.d
+        set(stamp ${CMAKE_CURRENT_BINARY_DIR}/headers/${compiler_name}/${name}.compiles)
+        add_custom_command(OUTPUT ${stamp}
+            COMMAND ${compiler} ${header_flags} -fsyntax-only -MD -MF ${stamp}.d -MT ${stamp} ${source}
+            COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
+            DEPENDS ${source} DEPFILE ${stamp}.d
             COMMENT "Compiling ${name} with ${compiler_name}" VERBATIM)
-        list(APPEND ${objects} ${object})
+        list(APPEND ${stamps} ${stamp})
     endforeach()
-    set(${objects} ${${objects}} PARENT_SCOPE)
+    set(${stamps} ${${stamps}} PARENT_SCOPE)
 endfunction()
 
-set(header_objects)
-set(soak_header_objects)
+set(header_stamps)
+set(soak_header_stamps)
 set(everything)
 set(external)
 foreach(path ${kdvfs_headers})
@@ -98,11 +99,11 @@ foreach(path ${kdvfs_headers})
     string(REPLACE "/" "_" name ${header})
     set(source ${CMAKE_CURRENT_BINARY_DIR}/headers/${name}.cpp)
     file(CONFIGURE OUTPUT ${source} CONTENT "#include <${header}>\n")
-    set(objects header_objects)
+    set(stamps header_stamps)
     if(KDVFS_SHORT_BUILD AND header MATCHES "^kdvfs/.*/")
-        set(objects soak_header_objects)
+        set(stamps soak_header_stamps)
     endif()
-    kdvfs_compile(${objects} ${name} ${source} ${CMAKE_CXX_COMPILER})
+    kdvfs_compile(${stamps} ${name} ${source} ${CMAKE_CXX_COMPILER})
 endforeach()
 list(REMOVE_DUPLICATES external)
 list(FILTER external EXCLUDE REGEX "^compile_with_")  # ends the compilation of an earlier standard
@@ -125,9 +126,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
 else()
     list(REMOVE_ITEM other_compilers ${KDVFS_CLANGXX})
 endif()
-kdvfs_compile(header_objects poisoned ${poisoned} ${other_compilers})
-add_custom_target(headers_compile ALL DEPENDS ${header_objects})
-add_custom_target(all_headers_compile DEPENDS ${soak_header_objects})
+kdvfs_compile(header_stamps poisoned ${poisoned} ${other_compilers})
+add_custom_target(headers_compile ALL DEPENDS ${header_stamps})
+add_custom_target(all_headers_compile DEPENDS ${soak_header_stamps})
 add_dependencies(soak_programs all_headers_compile)
 
 # Every header, and nothing that a second file of the same program would define again.

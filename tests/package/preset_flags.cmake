@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: MIT
-# cmake -DSOURCE_DIR=folder -DWORK=folder -DPRESET=name -DTARGET=name -P preset_flags.cmake
-# Configures one preset in a folder of its own, without the tests, whose questions to the compiler take
-# longer than all the rest, and compiles a small file of the tree there with all flags of the preset and
-# the project's warnings as errors: a preset that cannot build is seen before somebody needs it.
-execute_process(COMMAND ${CMAKE_COMMAND} --preset ${PRESET} -B ${WORK}/${PRESET} -DKDVFS_BUILD_TESTS=OFF
-                        -DKDVFS_BUILD_EXAMPLES=OFF -DKDVFS_BUILD_BENCH=OFF
-                WORKING_DIRECTORY ${SOURCE_DIR} OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE status)
-if(status)
-    message(FATAL_ERROR "cannot configure the preset ${PRESET}:\n${out}")
+# cmake -DSOURCE_DIR=folder -DWORK=folder -DPRESET=name -DCOMPILER=path -DFLAGS=... -P preset_flags.cmake
+# Compiles a small program of the tree with the compiler and the flags of one preset, and with the
+# project's warnings as errors: a preset that cannot build is seen before somebody needs it.
+cmake_minimum_required(VERSION 3.25)
+file(READ ${SOURCE_DIR}/CMakePresets.json presets)
+string(JSON count LENGTH "${presets}" configurePresets)
+math(EXPR last "${count} - 1")
+foreach(index RANGE ${last})
+    string(JSON name GET "${presets}" configurePresets ${index} name)
+    if(name STREQUAL PRESET)
+        string(JSON variables GET "${presets}" configurePresets ${index} cacheVariables)
+    endif()
+endforeach()
+if(NOT variables)
+    message(FATAL_ERROR "there is no preset ${PRESET}")
 endif()
-execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK}/${PRESET} --target ${TARGET}
+string(JSON compiler ERROR_VARIABLE none GET "${variables}" CMAKE_CXX_COMPILER)
+if(none)
+    set(compiler ${COMPILER})
+endif()
+string(JSON preset_flags GET "${variables}" CMAKE_CXX_FLAGS)
+separate_arguments(preset_flags)
+file(MAKE_DIRECTORY ${WORK})
+execute_process(COMMAND ${compiler} ${FLAGS} ${preset_flags} -c ${SOURCE_DIR}/tools/restore/main.cpp
+                        -o ${WORK}/${PRESET}.o
                 OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE status)
 if(status)
-    message(FATAL_ERROR "the preset ${PRESET} cannot build ${TARGET}:\n${out}")
+    message(FATAL_ERROR "the preset ${PRESET} cannot build:\n${out}")
 endif()
