@@ -144,12 +144,11 @@ TEST(RunPlanner, LearnsOfSwitchesFromPlansThatSwitchOnly) {
     before.sequence.launches = {0, 1};
     for (const std::size_t k : {0U, 1U}) before.sequence.kernels[k].key = keys[k];
     before.sequence.boundaries = {{0, {Megahertz{1600}}}};
-    before.time_pct = 9;  // not explained by any latency
-    before.energy_pct = -1;
-    request.before = before;
+    before.change = {.time_pct = 9, .energy_pct = -1};  // not explained by any latency
+    request.before = {before};
     EXPECT_EQ(tune::detail::plan_run(request).latency, Seconds{0.004});
     // Late clocks: the copy runs high and the gemm low for a while.
-    request.before->sequence.boundaries = {{0, {Megahertz{1200}}}, {1, {}}};
+    request.before[0].sequence.boundaries = {{0, {Megahertz{1200}}}, {1, {}}};
     EXPECT_GT(tune::detail::plan_run(request).latency, Seconds{0.006});
 }
 

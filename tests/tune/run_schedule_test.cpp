@@ -32,6 +32,7 @@ struct SimulatedProgram {
     double slow_of_bound = 0;  ///< likewise, of the bound that it is made for; 0: `slow` always
     double stretch = 1;        ///< of that bound, as a run before has ended
     double saved = 0.06;       ///< by the plan, as a fraction of the energy
+    double saved_by_later_plans = 0;  ///< likewise, where it is not 0
     double promised = 0.06;
     OneClock one_clock = OneClock::unknown;
     double one_clock_slow = 0.008;   ///< by the best clock for all
@@ -60,6 +61,7 @@ struct RunOutcome {
     double true_saved = 0;       ///< joules
     double as_found = 0;         ///< joules of the twin
     double lost = 0;
+    std::uint32_t taken_back = 0;  ///< plans that were followed again
     Saving saving;
 };
 
@@ -84,6 +86,7 @@ RunOutcome simulate(const RunOptions& options, SimulatedProgram program, Change 
     };
     std::deque<Measured> blocks;
     bool changed = false;
+    const double saved_by_first_plan = program.saved;
     for (std::uint64_t i = 0; passed < seconds; ++i) {
         if (!changed && passed > change.at) {
             program = change.to;
@@ -96,8 +99,14 @@ RunOutcome simulate(const RunOptions& options, SimulatedProgram program, Change 
         }
         if (schedule.phase() == RunPhase::plan && program.slow_of_bound > 0)
             program.slow = program.slow_of_bound * schedule.plan_bound();
+        if (schedule.phase() == RunPhase::plan && program.saved_by_later_plans != 0) {
+            outcome.taken_back += schedule.takes_back() ? 1 : 0;
+            const bool is_first = schedule.plans() == 0 || schedule.takes_back();
+            program.saved = is_first ? saved_by_first_plan : program.saved_by_later_plans;
+        }
         if (schedule.phase() == RunPhase::plan)
-            schedule.planned(100 * program.promised, program.one_clock);
+            schedule.planned(100 * program.promised, 100 * schedule.plan_bound(),
+                             program.one_clock);
         const RunStep step = schedule.next(seen);
         if (step.as != As::found && outcome.moved_at == 0) outcome.moved_at = i;
         const double noise = std::exp(std::normal_distribution<double>{0, program.scatter}(random));
@@ -354,6 +363,30 @@ TEST(RunSchedule, MakesAPlanThatIsTooBoldLessSoByAsMuchAsItIsTooSlow) {
     ASSERT_TRUE(outcome.saving.time);
     EXPECT_NEAR(outcome.saving.time->mean, 0.95, 0.1);
     EXPECT_LE(outcome.worst_excess, 0);
+}
+
+/// Less was saved than was promised, and what was learned from it made it worse.
+TEST(RunSchedule, GoesBackToThePlanThatSavedMore) {
+    SimulatedProgram program;
+    program.scatter = 0.003;
+    program.promised = 0.08;
+    program.saved = 0.06;
+    RunOptions options = options_of(6);
+    options.learns = true;
+    for (const double later : {0.03, 0.07}) {
+        program.saved_by_later_plans = later;
+        const RunOutcome outcome = simulate(options, program, {}, 4 * 3600);
+        EXPECT_EQ(outcome.taken_back, later < program.saved ? 1 : 0) << later;
+        EXPECT_EQ(outcome.saving.phase, RunPhase::follow) << later;
+        ASSERT_TRUE(outcome.saving.energy) << later;
+        EXPECT_NEAR(outcome.saving.energy->mean, -100 * std::max(later, program.saved), 0.5)
+            << later;
+        EXPECT_LE(outcome.saving.plans, 8U) << later;  // three of each kind, and the first again
+    }
+    options.learns = false;
+    program.saved_by_later_plans = 0.03;
+    const RunOutcome outcome = simulate(options, program, {}, 4 * 3600);
+    EXPECT_EQ(outcome.taken_back, 0);
 }
 
 TEST(RunSchedule, SaysZeroOfAGpuThatIsOnlyMeasured) {

@@ -662,7 +662,8 @@ private:
         planner_ = std::move(planned.answers);
         first_plan_ = std::make_shared<const StagePlan>(parse_stage_plan(text, order_, stage_));
         followed_ = first_plan_;
-        run_->schedule().planned(kdvfs::detail::parse_number<double>(saved).value_or(0));
+        run_->schedule().planned(kdvfs::detail::parse_number<double>(saved).value_or(0),
+                                 100 * run_->schedule().plan_bound());
     }
     void forget_plan() {
         first_plan_ = followed_ = std::make_shared<const StagePlan>();

@@ -61,6 +61,11 @@ public:
 
     /// The mean change so far in percent, whatever it is worth.
     [[nodiscard]] double mean() const { return percent(mean_); }
+    /// The standard deviation of `mean`, in percent. @pre two pairs
+    [[nodiscard]] double error() const {
+        const auto n = static_cast<double>(pairs_);
+        return percent(std::sqrt(squares_ / (n - 1) / n));
+    }
     /// The mean change so far in percent with its interval; nothing from fewer than `fewest_pairs`.
     [[nodiscard]] std::optional<PercentInterval> change() const {
         const double width = t_sequence_half_width(pairs_, prior_variance);

@@ -74,6 +74,7 @@ inline SelfTuning self_tuning_of(const kdvfs::detail::GpuService& service, Sweep
              "the bound of its slowdown is not above 0", "give KDVFS_MAX_SLOWDOWN=1 for 1 %"}};
     tuning.run.switches_known = find_switch_latencies(gpu_name(service.info())).has_value();
     tuning.run.measure_only = service.measure_only();
+    tuning.run.learns = true;
     tuning.run.seed = sweep.seed;
     // Half of the bound's share: the plan needs the other.
     sweep.max_slowdown = tuning.run.max_slowdown / 2;
@@ -82,6 +83,7 @@ inline SelfTuning self_tuning_of(const kdvfs::detail::GpuService& service, Sweep
     sweep.longest_warm_up = std::min<Duration>(sweep.longest_warm_up, std::chrono::seconds{20});
     sweep.horizon = Seconds{3600};
     sweep.warm_up_iterations = tuning.run.steady_iterations - tuning.run.observed_after;
+    sweep.samples = 4;  // each loses little; plans are as good as what they know
     sweep.file.clear();
     if (sweep.points.empty()) sweep.points = points_below_auto(service.supported_clocks());
     return tuning;
@@ -518,6 +520,7 @@ private:
     }
     void begin_sweep(std::size_t at_once = 1) {
         plans_begun_.clear();  // of a program that was another
+        outcomes_.clear();
         SweepOptions options = sweep_options_;
         constexpr double of_what_is_left = 0.4;  // the plan needs some while nothing is known of it
         options.start_loss = std::chrono::duration_cast<Duration>(
@@ -555,7 +558,7 @@ private:
     }
     /// What plans of earlier runs have shown.
     void take_over(const PlanExperience& before) {
-        switch_latency_ = before.latency;
+        switch_latency_ = assumed_latency_ = before.latency;
         longer_by_ = before.longer_by;
         schedule_.begin_with_stretch(before.stretch);
     }
@@ -600,9 +603,8 @@ private:
     [[nodiscard]] RunPlanRequest request(Profile profile, double bound) const {
         RunPlanRequest request{std::move(profile), learned_.sequence, learned_.trace};
         request.switches = measured_switches();
-        request.latency = switch_latency_;
-        if (const auto& outcome = schedule_.outcome())
-            request.before = {followed_sequence_, outcome->time_pct, outcome->energy_pct};
+        request.latency = assumed_latency_;
+        request.before = outcomes_;
         request.max_slowdown = bound;
         request.one_clock = schedule_.one_clock();
         request.longer_by = longer_by_;
@@ -615,10 +617,25 @@ private:
         std::vector<std::uint32_t> ranks;
         std::unique_ptr<Planning> planning;
     };
+    /// A plan that was made, and the ranks that it is for.
+    struct MadePlan {
+        std::vector<std::uint32_t> ranks;
+        RunPlan plan;
+    };
     void plan() {
+        if (schedule_.takes_back() && !kept_.empty()) {
+            note_outcome();
+            return follow_made(std::exchange(kept_, {}));
+        }
         if (plans_begun_.empty()) begin_plans();
         for (const JobPlan& each : plans_begun_)
             if (!each.planning->is_ready()) return;
+        std::vector<MadePlan> made;
+        for (JobPlan& each : std::exchange(plans_begun_, {}))
+            made.push_back({std::move(each.ranks), each.planning->take()});
+        follow_made(std::move(made));
+    }
+    void follow_made(std::vector<MadePlan> made) {
         double saving = 0;
         double ranks = 0;
         Seconds latency{0};
@@ -626,9 +643,8 @@ private:
         std::string none;
         OneClock one_clock = OneClock::unknown;
         const auto number = static_cast<std::uint32_t>(schedule_.plans() + 1);
-        for (JobPlan& each : std::exchange(plans_begun_, {})) {
-            const RunPlan plan = each.planning->take();
-            const auto its_ranks = static_cast<double>(each.ranks.size());
+        for (const auto& [its, plan] : made) {
+            const auto its_ranks = static_cast<double>(its.size());
             ranks += its_ranks;
             if (!plan.none.empty()) {
                 none = plan.none;
@@ -638,7 +654,7 @@ private:
             promised_pct_ = std::max(promised_pct_, plan.slowdown_pct);
             latency = std::max(latency, plan.latency);
             if (team_) {
-                team_->announce(RankPlan{number, std::move(each.ranks), plan.json});
+                team_->announce(RankPlan{number, its, plan.json});
                 continue;
             }
             try {
@@ -650,13 +666,16 @@ private:
             one_clock = plan.one_clock;
         }
         if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
+        if (schedule_.keeps_last()) kept_ = std::move(made_);
+        made_ = std::move(made);
         switch_latency_ = latency;
         note_experience();
-        schedule_.planned(saving / ranks, one_clock);
+        schedule_.planned(saving / ranks, promised_pct_, one_clock);
     }
     /// Ranks that share all kernels have one plan, as far as others wait for them alike: who is
     /// early may be slower by what the others are late.
     void begin_plans() {
+        note_outcome();
         if (schedule_.one_clock())  // a plan before it took longer than it promised
             longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
         if (!team_) return begin_plan({0}, learned_.profile, schedule_.plan_bound());
@@ -687,6 +706,10 @@ private:
             {std::move(ranks),
              std::make_unique<Planning>(
                  [request = request(std::move(profile), bound)] { return plan_run(request); })});
+    }
+    void note_outcome() {
+        if (const auto& outcome = schedule_.outcome())
+            outcomes_.push_back({followed_sequence_, *outcome});
     }
     void note_experience() const {
         if (!stored_.empty())
@@ -725,6 +748,8 @@ private:
     SweepProgress progress_;
     Learned learned_{Profile{gpu_name(service_->info())}, {}, {}};
     std::vector<JobPlan> plans_begun_;
+    std::vector<MadePlan> made_;  ///< those that are followed, or were last
+    std::vector<MadePlan> kept_;  ///< those to go back to
     BlockMeter blocks_;
     CountedBlock block_;  ///< under way; number 0: none
     TimePoint began_{};   ///< the iteration under way
@@ -737,7 +762,9 @@ private:
     double slowdown_pct_ = 0;       ///< of the plan, as measured last
     double longer_by_ = 1;
     Seconds switch_latency_{sweep_options_.block.switch_latency};  ///< taken for, not measured
+    Seconds assumed_latency_ = switch_latency_;                    ///< before any plan
     PlannedSequence followed_sequence_;                            ///< last
+    std::vector<FollowedOutcome> outcomes_;                        ///< of the program's plans
 
     std::optional<RunTeam> team_;  ///< of several ranks
     std::uint32_t epoch_ = 0;

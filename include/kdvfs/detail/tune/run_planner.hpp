@@ -16,6 +16,7 @@
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/tune/segments.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <exception>
@@ -31,8 +32,7 @@ namespace kdvfs::inline v0_3::tune::detail {
 /// What a plan has done to the time and energy of iterations, in percent.
 struct FollowedOutcome {
     PlannedSequence sequence;
-    double time_pct = 0;
-    double energy_pct = 0;
+    BlockChange change;
 };
 
 /// What a plan is made from while a run goes on.
@@ -43,9 +43,9 @@ struct RunPlanRequest {
     std::optional<SwitchCosts> switches{};  ///< as measured; none: `latency`, or what explains
                                             ///< `before` better
     Seconds latency{0};
-    std::optional<FollowedOutcome> before{};
-    double max_slowdown = 0;      ///< of the plan, as a fraction
-    bool one_clock = false;       ///< several clocks have broken their bound
+    std::vector<FollowedOutcome> before{};  ///< plans of the same program
+    double max_slowdown = 0;                ///< of the plan, as a fraction
+    bool one_clock = false;                 ///< several clocks have broken their bound
     double longer_by = 1;         ///< factor: what plans before took, against what was promised
     double least_saving_pct = 0;  ///< a plan that saves less is of no use
 };
@@ -70,49 +70,110 @@ inline PlannedSequence at_one_clock(PlannedSequence sequence, ClockPoint clock) 
     return sequence;
 }
 
-/// The switching latency that explains best what a plan has done to time and energy, by the model
-/// of a switch, and is near to what was assumed; nothing where the plan changes no clock within an
-/// iteration, or the table has not all.
-inline std::optional<Seconds> likely_latency(const CostTable& table, const FollowedOutcome& outcome,
-                                             Seconds assumed) {
-    const PlannedSequence& plan = outcome.sequence;
-    std::map<KernelKey, std::size_t> index;
-    for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
-    const auto find = [&](std::size_t kernel, ClockPoint at) -> const Cost* {
-        for (const PointCost& point : table.kernels[kernel].points)
+/// A followed plan as its launches, and how it differs from what it has done at a latency.
+class ReplayedPlan {
+public:
+    ReplayedPlan(const CostTable& table, const FollowedOutcome& outcome)
+        : table_{&table}, change_{outcome.change} {
+        const PlannedSequence& plan = outcome.sequence;
+        std::map<KernelKey, std::size_t> index;
+        for (std::size_t k = 0; k < table.kernels.size(); ++k) index[table.kernels[k].key] = k;
+        std::size_t next = 0;
+        ClockPoint clock = plan.boundaries.empty() ? table.baseline : plan.boundaries.back().clock;
+        std::vector<AskedLaunch> found;
+        for (std::size_t i = 0; i < plan.launches.size(); ++i) {
+            const PlannedSequence::Kernel& kernel = plan.kernels[plan.launches[i]];
+            const ClockPoint before = clock;
+            while (next < plan.boundaries.size() && plan.boundaries[next].before <= i)
+                clock = plan.boundaries[next++].clock;
+            if (plan.boundaries.empty())
+                clock = kernel.own.asks ? kernel.own.point : table.baseline;
+            changes_ += clock != before ? 1 : 0;
+            const auto known = index.find(kernel.key);
+            if (known == index.end() || find(known->second, clock) == nullptr) {
+                launches_.clear();
+                return;
+            }
+            launches_.push_back({known->second, clock});
+            found.push_back({known->second, table.baseline});
+        }
+        if (!launches_.empty()) baseline_ = replay(found, table.baseline, {});
+    }
+
+    /// Whether the table has all of it.
+    [[nodiscard]] bool is_known() const { return !launches_.empty(); }
+    /// Whether it changes clocks within an iteration: others say nothing of a latency.
+    [[nodiscard]] bool switches() const { return is_known() && changes_ >= 2; }
+    /// What it did, beside what it would have done, in percent.
+    [[nodiscard]] BlockChange misfit(Seconds latency) const {
+        const Cost cost = replay(launches_, launches_.back().clock, uniform_switch_costs(latency));
+        BlockChange off = change_;
+        off.time_pct -= time_percent(cost, baseline_);
+        off.energy_pct -= energy_percent(cost, baseline_);
+        return off;
+    }
+
+private:
+    [[nodiscard]] const Cost* find(std::size_t kernel, ClockPoint at) const {
+        for (const PointCost& point : table_->kernels[kernel].points)
             if (point.clock == at) return &point.cost;
         return nullptr;
-    };
-    std::vector<AskedLaunch> launches;
-    std::vector<AskedLaunch> found;
-    std::size_t next = 0;
-    ClockPoint clock = plan.boundaries.empty() ? table.baseline : plan.boundaries.back().clock;
-    std::size_t changes = 0;
-    for (std::size_t i = 0; i < plan.launches.size(); ++i) {
-        const PlannedSequence::Kernel& kernel = plan.kernels[plan.launches[i]];
-        const ClockPoint before = clock;
-        while (next < plan.boundaries.size() && plan.boundaries[next].before <= i)
-            clock = plan.boundaries[next++].clock;
-        if (plan.boundaries.empty()) clock = kernel.own.asks ? kernel.own.point : table.baseline;
-        changes += clock != before ? 1 : 0;
-        const auto known = index.find(kernel.key);
-        if (known == index.end() || find(known->second, clock) == nullptr) return std::nullopt;
-        launches.push_back({known->second, clock});
-        found.push_back({known->second, table.baseline});
     }
-    if (changes < 2) return std::nullopt;
-    const auto cost_of = [&](std::size_t kernel, ClockPoint at) { return *find(kernel, at); };
-    const Cost baseline = replay_launches(found, table.baseline, SwitchCosts{}, cost_of);
+    [[nodiscard]] Cost replay(const std::vector<AskedLaunch>& launches, ClockPoint held,
+                              const SwitchCosts& switches) const {
+        return replay_launches(launches, held, switches, [this](std::size_t kernel, ClockPoint at) {
+            return *find(kernel, at);
+        });
+    }
+
+    const CostTable* table_;
+    BlockChange change_;
+    std::vector<AskedLaunch> launches_;
+    std::size_t changes_ = 0;
+    Cost baseline_;
+};
+
+/// The switching latency that explains best what plans have done to time and energy, by the model
+/// of a switch. What measured costs are off they are off alike in all plans: that offset is
+/// integrated out. Nothing where no plan changes clocks within an iteration.
+/// @param assumed before anything was seen
+inline std::optional<Seconds> likely_latency(const CostTable& table,
+                                             const std::vector<FollowedOutcome>& outcomes,
+                                             Seconds assumed) {
+    std::vector<ReplayedPlan> plans;
+    for (const FollowedOutcome& outcome : outcomes)
+        if (ReplayedPlan plan{table, outcome}; plan.is_known()) plans.push_back(std::move(plan));
+    if (std::none_of(plans.begin(), plans.end(), [](const auto& each) { return each.switches(); }))
+        return std::nullopt;
+    constexpr double offset_pct = 0.3;  // of predicted time and energy, a standard deviation
+    constexpr double least_error_pct = 0.05;
+    constexpr double octaves = 2;  // of what was assumed
+    /// Sums of one quantity over the plans, weighed by their errors.
+    struct Sums {
+        double weight = 1 / (offset_pct * offset_pct);
+        double off = 0;
+        double squares = 0;
+        void add(double off_pct, double error_pct) {
+            const double its = 1 / (error_pct * error_pct + least_error_pct * least_error_pct);
+            weight += its;
+            off += its * off_pct;
+            squares += its * off_pct * off_pct;
+        }
+        [[nodiscard]] double misfit() const { return squares - off * off / weight; }
+    };
     std::optional<Seconds> likely;
     double least = std::numeric_limits<double>::infinity();
     constexpr Seconds longest{0.4};
-    constexpr double octave_pct = 0.1;  // that twice what was assumed has to explain
     for (Seconds latency{0.0005}; latency < longest; latency *= 1.15) {
-        const Cost cost = replay_launches(launches, launches.back().clock,
-                                          uniform_switch_costs(latency), cost_of);
-        const double misfit = std::hypot(time_percent(cost, baseline) - outcome.time_pct,
-                                         energy_percent(cost, baseline) - outcome.energy_pct,
-                                         octave_pct * std::log2(latency / assumed));
+        Sums time;
+        Sums energy;
+        for (const ReplayedPlan& plan : plans) {
+            const BlockChange off = plan.misfit(latency);
+            time.add(off.time_pct, off.time_error_pct);
+            energy.add(off.energy_pct, off.energy_error_pct);
+        }
+        const double away = std::log2(latency / assumed) / octaves;
+        const double misfit = time.misfit() + energy.misfit() + away * away;
         if (misfit >= least) continue;
         least = misfit;
         likely = latency;
@@ -157,8 +218,8 @@ inline RunPlan plan_run(const RunPlanRequest& request) {
     try {
         CostTable table = shrunk_costs(with_likely_energies(request.profile));
         Seconds latency = request.latency;
-        if (request.before && !request.switches)
-            latency = likely_latency(table, *request.before, latency).value_or(latency);
+        if (!request.switches)
+            latency = likely_latency(table, request.before, latency).value_or(latency);
         for (KernelCosts& kernel : table.kernels)
             for (std::size_t p = 0; p < kernel.points.size(); ++p)
                 if (p != kernel.baseline) kernel.points[p].cost.time *= request.longer_by;

@@ -37,7 +37,8 @@ struct RunOptions {
     double least_saving_pct = 0.3;         ///< a plan that saves less is given up
     bool switches_known = false;           ///< how late clocks change was measured
     bool measure_only = false;             ///< clocks cannot be set: plans do nothing
-    std::uint64_t seed = 1;                ///< of the order of comparison blocks
+    bool learns = false;     ///< who plans learns from plans before, and can go back to one
+    std::uint64_t seed = 1;  ///< of the order of comparison blocks
 };
 
 /// What the next iteration is to be run at.
@@ -69,6 +70,8 @@ struct BlockCost {
 struct BlockChange {
     double time_pct = 0;
     double energy_pct = 0;
+    double time_error_pct = 0;    ///< standard deviation of `time_pct`
+    double energy_error_pct = 0;  ///< and of `energy_pct`
 };
 
 /// The same, from blocks by the plan and in another way.
@@ -186,14 +189,20 @@ public:
     [[nodiscard]] const std::optional<BlockChange>& outcome() const { return outcome_; }
     /// Whether the plan that is wanted is one of one clock: several have broken their bound.
     [[nodiscard]] bool one_clock() const { return retreats_ > 0; }
+    /// Whether the plan that was followed last is the one to go back to, until another one is.
+    [[nodiscard]] bool keeps_last() const { return keeps_last_; }
+    /// Whether the plan that is wanted is the one that was kept: plans since have saved less.
+    [[nodiscard]] bool takes_back() const { return takes_back_; }
     /// A plan is ready, within `plan_bound`. @param saving_pct that it promises, above 0
-    void planned(double saving_pct, OneClock one_clock = OneClock::unknown) {
+    /// @param slowdown_pct that it promises
+    void planned(double saving_pct, double slowdown_pct, OneClock one_clock = OneClock::unknown) {
         if (phase_ != RunPhase::plan) return;
         if (saving_pct < options_.least_saving_pct)
             return rest("nothing to gain", saving_pct + options_.least_saving_pct);
         begin_plan();
+        takes_back_ = keeps_last_ = false;
         one_clock_ = one_clock;
-        promised_pct_ = saving_pct;
+        promised_ = {.time_pct = slowdown_pct, .energy_pct = -saving_pct};
         phase_ = RunPhase::follow;
     }
     /// No plan can be made.
@@ -277,6 +286,12 @@ private:
         std::uint32_t triple = 0;
         As as = As::found;
     };
+    /// A plan that kept its bound.
+    struct Kept {
+        double time_pct = 0;
+        double energy_pct = 0;
+        double stretch = 1;
+    };
     struct Triple {
         std::vector<BlockCost> planned{};
         std::optional<std::pair<As, BlockCost>> other{};
@@ -287,6 +302,7 @@ private:
     static constexpr std::size_t most_plans = 64;
     static constexpr std::size_t most_kinds = 6;
     static constexpr std::size_t most_improved = 3;
+    static constexpr std::size_t most_doubted = 3;  ///< plans that learn how late clocks change
     /// A plan's first iterations, at which its follower sees whether it is the program's own.
     static constexpr std::uint32_t judged_by_follower = 4;
 
@@ -439,6 +455,8 @@ private:
         retreats_ = 0;
         improved_ = 0;
         stretch_ = kept_stretch_ = 1;
+        kept_.reset();
+        keeps_last_ = takes_back_ = settled_ = false;
         outcome_.reset();
         phase_ = RunPhase::warm_up;
         note_.clear();
@@ -495,26 +513,29 @@ private:
         const auto energy = change_.energy.change();
         if (options_.measure_only || obeys_ || phase_ != RunPhase::follow || !time || !energy)
             return;
-        // Slower, or much less saved than was promised: clocks may change later than they were
-        // taken to.
-        constexpr double much_less = 0.6;
+        // Slower, or less saved, than was promised: clocks may change later than they were taken
+        // to.
+        constexpr double less = 0.85;
+        constexpr double slower_by_pct = 0.1;
         constexpr double used = 0.95;
         const bool slower = time->low > 100 * options_.max_slowdown;
-        const bool saves_less =
-            -energy->low < much_less * promised_pct_ && -energy->mean > options_.least_saving_pct;
+        const bool as_promised = -energy->low >= less * -promised_.energy_pct &&
+                                 time->low <= promised_.time_pct + slower_by_pct;
         if (!slower && -energy->low < options_.least_saving_pct)
-            return rest("nothing to gain", -energy->low);
+            return kept_ ? take_back() : rest("nothing to gain", -energy->low);
         if (slower && stretch_ > 1) {  // too bold
-            stretch_ = std::max(std::exchange(kept_stretch_, 1),
-                                used * stretch_ * 100 * options_.max_slowdown / time->mean);
+            stretch_ = less_bold(time->mean, used * 100 * options_.max_slowdown);
             improved_ = most_improved;
             return plan_again();
         }
-        constexpr std::size_t most = 3;
+        if (slower && kept_) return take_back();
         const bool switches = one_clock_ != OneClock::is_plan;
-        if ((slower || saves_less) && switches && !options_.switches_known &&
-            doubted_switches_ < most) {
+        const bool saves = -energy->high >= options_.least_saving_pct;
+        const bool less_than_promised = options_.learns && !settled_ && saves && !as_promised;
+        if ((slower || less_than_promised) && switches && !options_.switches_known &&
+            doubted_switches_ < most_doubted) {
             ++doubted_switches_;
+            if (time->mean <= 100 * options_.max_slowdown) keep();
             return plan_again();
         }
         if (slower) {
@@ -529,19 +550,41 @@ private:
         // Much less slowdown than the bound: a plan that uses more of it saves more. First with
         // what has been learned of switches.
         // One that has been measured for long is replaced for much alone: its proof begins again.
-        const bool is_new = change_.time.pairs() <= PairedComparison::fewest_pairs;
-        const double likely = (time->mean + time->high) / 2;
+        const bool is_new = change_.time.pairs() <= 2 * PairedComparison::fewest_pairs;
+        const double likely = time->mean + change_.time.error();
         const double factor = used * 100 * options_.max_slowdown / std::max(likely, 0.1);
-        const bool saves = -energy->high >= options_.least_saving_pct;
-        if (!saves || factor <= (is_new ? 1.1 : 1.25) || improved_ >= most_improved ||
-            retreats_ > 0)
-            return;
-        kept_stretch_ = stretch_;
-        if (++improved_ > 1 || options_.switches_known) stretch_ *= std::min(factor, 1.5);
+        if (saves && factor > (is_new ? 1.1 : 1.25) && improved_ < most_improved &&
+            retreats_ == 0 && !settled_) {
+            keep();
+            kept_stretch_ = stretch_;
+            if (++improved_ > 1 || options_.switches_known) stretch_ *= std::min(factor, 1.5);
+            return plan_again();
+        }
+        if (kept_ && energy->low > kept_->energy_pct) take_back();
+    }
+    /// The stretch that takes the bound's time: between that of the plan that is too slow and that
+    /// of the one that was kept, where there is one.
+    [[nodiscard]] double less_bold(double slow_pct, double wanted_pct) {
+        if (!kept_ || kept_->time_pct >= wanted_pct || kept_->stretch >= stretch_)
+            return std::max(std::exchange(kept_stretch_, 1), stretch_ * wanted_pct / slow_pct);
+        const double way = (wanted_pct - kept_->time_pct) / (slow_pct - kept_->time_pct);
+        return kept_->stretch + way * (stretch_ - kept_->stretch);
+    }
+    /// The plan that is followed is the one to go back to, unless one before it saved more.
+    void keep() {
+        if (!options_.learns || (kept_ && kept_->energy_pct <= change_.energy.mean())) return;
+        kept_ = {change_.time.mean(), change_.energy.mean(), stretch_};
+        keeps_last_ = true;
+    }
+    void take_back() {
+        stretch_ = kept_->stretch;
+        kept_.reset();
+        settled_ = takes_back_ = true;
         plan_again();
     }
     void plan_again() {
-        outcome_ = {change_.time.mean(), change_.energy.mean()};
+        outcome_ = {change_.time.mean(), change_.energy.mean(), change_.time.error(),
+                    change_.energy.error()};
         end_plan();
         if (plans_ >= most_plans) return rest("no plan was kept", 0);
         phase_ = RunPhase::plan;
@@ -674,9 +717,13 @@ private:
     std::size_t improved_ = 0;              ///< plans that have taken less time than they might
     double stretch_ = 1;                    ///< of the bound of plans, as those before were faster
     double kept_stretch_ = 1;               ///< of a plan that kept its bound
-    double promised_pct_ = 0;               ///< saving of the plan that is followed
+    BlockChange promised_;                  ///< by the plan that is followed
     std::size_t doubted_switches_ = 0;      ///< plans by which clocks seemed to change late
     std::optional<BlockChange> outcome_{};  ///< of the plan before
+    std::optional<Kept> kept_{};            ///< the plan to go back to
+    bool keeps_last_ = false;
+    bool takes_back_ = false;
+    bool settled_ = false;  ///< a plan was taken back: no other one is tried
     bool held_ = false;
     std::uint32_t plan_iterations_ = 0;  ///< the first ones, of the plan that is followed
 
