@@ -399,6 +399,8 @@ TEST(RunSchedule, SaysZeroOfAGpuThatIsOnlyMeasured) {
         EXPECT_EQ(outcome.saving.saved, Joules{});
         EXPECT_EQ(outcome.saving.lost, Seconds{0});
         ASSERT_TRUE(outcome.saving.energy);
+        EXPECT_EQ(to_string(outcome.saving).find("95 % interval 0.00 to 0.00"), std::string::npos)
+            << to_string(outcome.saving);
         held += outcome.saving_held ? 1 : 0;
     }
     EXPECT_GE(held, runs() * 465 / 500);

@@ -51,7 +51,8 @@ struct Saving {
     Joules saved{};
     Joules saved_low{};
     Joules saved_high{};
-    double saved_pct = 0;                  ///< of what the run would have used as found
+    Joules as_found{};     ///< what the run would have used as found; 0: not known yet
+    double saved_pct = 0;  ///< of `as_found`
     std::optional<Joules> by_one_clock{};  ///< of `saved`: what one clock would have saved
     Seconds lost{0};                       ///< by exploring and by plans
     Seconds lost_high{0};

@@ -257,8 +257,8 @@ public:
         saving.saved = gain.mean;
         saving.saved_low = gain.low;
         saving.saved_high = gain.high;
-        const Joules as_found = watts(As::found) * passed_;
-        saving.saved_pct = as_found.count > 0 ? 100 * (gain.mean / as_found) : 0;
+        saving.as_found = watts(As::found) * passed_;
+        saving.saved_pct = saving.as_found.count > 0 ? 100 * (gain.mean / saving.as_found) : 0;
         if (one_clock_ == OneClock::is_plan)
             saving.by_one_clock = gain.mean;
         else if (saving.beyond_one_clock && saving.energy && saving.energy->mean < 0)

@@ -10,7 +10,7 @@ namespace kdvfs::inline v0_3::tune {
 
 KDVFS_INLINE std::string to_string(const Saving& saving) {
     const auto percent = [&](Joules joules) {
-        return saving.saved.count != 0 ? saving.saved_pct * joules.count / saving.saved.count : 0;
+        return saving.as_found.count > 0 ? 100 * (joules / saving.as_found) : 0;
     };
     std::string line{to_string(saving.phase)};
     if (!saving.note.empty()) line += " (" + saving.note + ')';
