@@ -14,7 +14,7 @@
 #   sh cmake/bootstrap.sh coverage  the lines that the tests execute, by room
 #   sh cmake/bootstrap.sh flaky     the suite 20 times, twice beside 8 busy processes
 #   sh cmake/bootstrap.sh mutate    200 mutants of the library: does a test fail?
-# Installs what is missing (as root, or with sudo), then runs the workflow preset of that name.
+# Installs what is missing (as root, or with sudo), then runs the presets of that name.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -66,7 +66,7 @@ rooms() {
 }
 
 build() {
-    cmake --build "build/$1" --target "$2"
+    cmake --build "build/$1" --target "$2" --parallel "$(nproc)"
 }
 
 # room_tests BUILD FOLDER: builds and runs the tests of a folder; one without tests passes.
@@ -133,7 +133,7 @@ case $check in
         ;;
     soak)
         cmake --preset test >"$records/soak/configure.log"
-        piece programs cmake --build build/test --target all soak_programs
+        piece programs cmake --build build/test --target all soak_programs --parallel "$(nproc)"
         soak_tests test .
         for sanitizer in asan tsan; do
             cmake --preset $sanitizer >"$records/soak/$sanitizer.configure.log"
