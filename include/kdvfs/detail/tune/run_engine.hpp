@@ -83,7 +83,6 @@ inline SelfTuning self_tuning_of(const kdvfs::detail::GpuService& service, Sweep
     sweep.longest_warm_up = std::min<Duration>(sweep.longest_warm_up, std::chrono::seconds{20});
     sweep.horizon = Seconds{3600};
     sweep.warm_up_iterations = tuning.run.steady_iterations - tuning.run.observed_after;
-    sweep.samples = 4;  // each loses little; plans are as good as what they know
     sweep.file.clear();
     if (sweep.points.empty()) sweep.points = points_below_auto(service.supported_clocks());
     return tuning;

@@ -328,7 +328,7 @@ private:
         constexpr double dear = 1.15;
         const bool once = options_.horizon > Seconds{0} && at_once_ == 1 &&
                           longest_iteration(clock) > dear * loss_budget_.baseline();
-        return once ? options_.samples / 2 : options_.samples;
+        return once ? 1 : options_.samples;
     }
     /// The lowest core clock that may be measured next: a step below those that were. What a step
     /// shows is what the next one promises, and low clocks cost most. Ranks go all ways at once.
