@@ -557,7 +557,7 @@ private:
     }
     /// What plans of earlier runs have shown.
     void take_over(const PlanExperience& before) {
-        switch_latency_ = assumed_latency_ = before.latency;
+        assumed_latency_ = before.latency;
         longer_by_ = before.longer_by;
         schedule_.begin_with_stretch(before.stretch);
     }
@@ -667,8 +667,7 @@ private:
         if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
         if (schedule_.keeps_last()) kept_ = std::move(made_);
         made_ = std::move(made);
-        switch_latency_ = latency;
-        note_experience();
+        note_experience(latency);
         schedule_.planned(saving / ranks, promised_pct_, one_clock);
     }
     /// Ranks that share all kernels have one plan, as far as others wait for them alike: who is
@@ -710,9 +709,9 @@ private:
         if (const auto& outcome = schedule_.outcome())
             outcomes_.push_back({followed_sequence_, *outcome});
     }
-    void note_experience() const {
-        if (!stored_.empty())
-            write_experience(stored_, {switch_latency_, longer_by_, schedule_.stretch()});
+    /// @param latency that the plan which is followed was made for
+    void note_experience(Seconds latency) const {
+        if (!stored_.empty()) write_experience(stored_, {latency, longer_by_, schedule_.stretch()});
     }
     /// @param one_clock that it is to be compared with; null: none
     void follow(const PlannedSequence& sequence, const PlannedSequence* one_clock = nullptr) {
@@ -760,10 +759,10 @@ private:
     double promised_pct_ = 0;       ///< slowdown of the plan
     double slowdown_pct_ = 0;       ///< of the plan, as measured last
     double longer_by_ = 1;
-    Seconds switch_latency_{sweep_options_.block.switch_latency};  ///< taken for, not measured
-    Seconds assumed_latency_ = switch_latency_;                    ///< before any plan
-    PlannedSequence followed_sequence_;                            ///< last
-    std::vector<FollowedOutcome> outcomes_;                        ///< of the program's plans
+    Seconds assumed_latency_{
+        sweep_options_.block.switch_latency};  ///< of switches, before any plan
+    PlannedSequence followed_sequence_;        ///< last
+    std::vector<FollowedOutcome> outcomes_;    ///< of the program's plans
 
     std::optional<RunTeam> team_;  ///< of several ranks
     std::uint32_t epoch_ = 0;
