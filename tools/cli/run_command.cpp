@@ -378,7 +378,7 @@ int RunCommand::run_program() const {
         }
     }
     changes.emplace_back("KDVFS_MODE", mode);
-    if (measure_only) changes.emplace_back("KDVFS_ATTACH_MEASURE_ONLY", "1");
+    changes.emplace_back("KDVFS_ATTACH_MEASURE_ONLY", measure_only ? "1" : "");
     if (idle_clock > 0) {
         const auto after = parse_duration("--idle-after", idle_after);
         if (!after || after->count() < 1e-3) reject("--idle-after", idle_after, "give 1ms or more");
