@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/detail/tune/sweep_schedule.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>

@@ -4,7 +4,7 @@
 #include <bench/promise/noisy_profile.hpp>
 #include <examples/gpt3_iteration/live_run.hpp>
 #include <examples/gpt3_xl/boards.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/simulated.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/sweep.hpp>

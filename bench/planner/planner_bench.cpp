@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How long planning takes, and the gap that is left: kernels with a roofline time and a convex
 // power curve, as many and as different as asked for.
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/profile.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <bench/promise/noisy_profile.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/validation.hpp>

@@ -3,7 +3,7 @@
 
 #include <bench/promise/noisy_profile.hpp>
 #include <examples/gpt3_xl/boards.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>

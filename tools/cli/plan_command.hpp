@@ -4,7 +4,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/ranks.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/device/power_limiter.hpp>
 #include <kdvfs/error.hpp>

@@ -6,7 +6,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/ranks.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/policy_header.hpp>

@@ -2,7 +2,7 @@
 //
 // A translation unit of its own: the specifications of charts take a compiler's time.
 #include <kdvfs/detail/io/csv.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/report/frontier_chart.hpp>

@@ -6,7 +6,7 @@
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/plan_table_text.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
-#include <kdvfs/detail/tune/shrinkage.hpp>
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/kernel.hpp>

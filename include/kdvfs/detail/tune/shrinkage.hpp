@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/tune/shrunk_costs.hpp>
+
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/tune/block_totals.hpp>
 #include <kdvfs/detail/tune/cap_law.hpp>
@@ -24,9 +26,6 @@
 #include <utility>
 #include <vector>
 
-/// Estimates that do not promise the winner's luck. Whoever picks the best of many noisy means
-/// picks lucky ones, and is disappointed later. Estimates are shrunk, and what luck is left in them
-/// is found out by planning on simulated measurements.
 namespace kdvfs::inline v0_3::tune {
 namespace detail {
 
@@ -324,13 +323,9 @@ private:
 
 }  // namespace detail
 
-/// A table of shrunk estimates, with how far its times may be off. Noise is estimated from repeated
-/// samples of the same point. Energies that were measured together are estimated together
-/// (`BlockTotals`). Times follow what caps can do (`CapLaw`). Energies are told with a credit
-/// (`Rehearsal`), so that plans keep on average what they promise. What cannot be shrunk keeps its
-/// plain means, and `CostTable::caveat` says why; samples that are all alike are taken as they are.
-/// @throws Error as `make_cost_table`
-inline CostTable shrunk_costs(const Profile& profile) {
+#if KDVFS_DEFINES_ENGINE
+
+KDVFS_INLINE CostTable shrunk_costs(const Profile& profile) {
     const auto plain = [&](std::string caveat) {
         CostTable table = mean_costs(profile);
         table.caveat = std::move(caveat);
@@ -351,11 +346,7 @@ inline CostTable shrunk_costs(const Profile& profile) {
     return table;
 }
 
-/// The profile, with kernels whose energy the counter could not resolve taken to draw at each clock
-/// what they draw at the baseline, where the board's mean is taken if that is not resolved either.
-/// Nothing is gained by such kernels then, but plans need not go back to the baseline for one that
-/// is short: they are judged while they are followed.
-inline Profile with_likely_energies(const Profile& profile) {
+KDVFS_INLINE Profile with_likely_energies(const Profile& profile) {
     const auto baseline = profile.baseline();
     Cost all;
     for (const KernelProfile& kernel : profile.kernels())
@@ -390,5 +381,7 @@ inline Profile with_likely_energies(const Profile& profile) {
     }
     return likely;
 }
+
+#endif
 
 }  // namespace kdvfs::inline v0_3::tune
