@@ -119,6 +119,26 @@ TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
     EXPECT_LT(restarted.saving->lost, from_nothing.saving->lost);
 }
 
+/// Kernels that share a clock, as switches take 10 ms, want one that none of them wants alone.
+TEST(SelfTuning, MeasuresTheClocksBetweenThoseThatKernelsWant) {
+    const auto store =
+        std::filesystem::temp_directory_path() / ("kdvfs_between_" + std::to_string(::getpid()));
+    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    const Bed bed{simulated::mi210(), 10ms, 302};
+    const Course run = bed.run(draw_program(bed.board(), 302), Kind::tune, any, Seconds{600});
+    ::unsetenv("KDVFS_STORE");
+    EXPECT_GE(run.saving->plans, 1U) << to_string(*run.saving);
+    std::size_t measured = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator{store}) {
+        if (entry.path().filename() != "profile.csv") continue;
+        const tune::Profile profile = tune::read_profile(entry.path());
+        for (const std::uint32_t mhz : {900U, 980U, 1060U, 1140U, 1220U, 1300U, 1380U, 1460U})
+            measured += profile.kernels()[0].find({Megahertz{mhz}}) != nullptr ? 1 : 0;
+    }
+    std::filesystem::remove_all(store);
+    EXPECT_EQ(measured, 8U);
+}
+
 /// Two kernels of 50 ms, of which one needs no core clock.
 TEST(RunPlanner, LearnsOfSwitchesFromPlansThatSwitchOnly) {
     const std::vector<KernelKey> keys{{"copy", {}}, {"gemm", {}}};

@@ -59,7 +59,8 @@ struct SweepOptions {
     /// were not measured.
     double regret_pct = 0.1;
     /// How much longer the program is taken to run: the sweep also ends when the points that are
-    /// left promise less in that time than what is known would save while the sweep goes on.
+    /// left promise less in that time than what is known would save while the sweep goes on, once
+    /// those between measured ones have been measured, too, as far as `start_loss` allows.
     /// 0: for as long as it takes.
     Seconds horizon{0};
     /// How much longer the run may take than at the baseline: 0.05 is 5 %. Blocks at low clocks

@@ -334,12 +334,15 @@ private:
     /// shows is what the next one promises, and low clocks cost most. Ranks go all ways at once.
     [[nodiscard]] Megahertz lowest_next(const Profile& profile) const {
         if (options_.horizon <= Seconds{0} || at_once_ > 1) return {0};
+        constexpr std::uint32_t percent = 80;
+        return {lowest_measured(profile).count * percent / 100};
+    }
+    [[nodiscard]] Megahertz lowest_measured(const Profile& profile) const {
         Megahertz lowest = auto_clock;
         for (const ClockPoint clock : design_.points())
             if (clock.core != auto_clock && visits(profile, clock) > 0)
                 lowest = lowest == auto_clock ? clock.core : std::min(lowest, clock.core);
-        constexpr std::uint32_t percent = 80;
-        return {lowest.count * percent / 100};
+        return lowest;
     }
 
     /// A point that could be measured next.
@@ -379,14 +382,42 @@ private:
         for (const Prospect& prospect : prospects)
             regret = std::max(regret, as_one[prospect.point]);
         regret_pct_ = 100 * regret / baseline;
-        done_ = regret_pct_ < options_.regret_pct;
-        if (done_) return;
-        const std::vector<Prospect> chosen =
-            most_promising(std::move(prospects), forecasts, as_one, baseline);
-        done_ = chosen.empty() || !is_worth_waiting(chosen, profile);
+        std::vector<Prospect> chosen;
+        if (regret_pct_ >= options_.regret_pct)
+            chosen = most_promising(prospects, forecasts, as_one, baseline);
+        if (chosen.empty() || !is_worth_waiting(chosen, profile))
+            chosen = between(std::move(prospects), profile);
+        done_ = chosen.empty();
         if (done_) return;
         for (const Prospect& prospect : chosen) add_to_round(prospect.clock, profile);
         put_in_order();
+    }
+
+    /// Once, at the end: the points between those measured, the fastest first, as far as their
+    /// blocks cost no waiting. Where switches take long, kernels share a clock between those that
+    /// each of them would have, which forecasts of single kernels do not see.
+    [[nodiscard]] std::vector<Prospect> between(std::vector<Prospect> prospects,
+                                                const Profile& profile) {
+        if (options_.horizon <= Seconds{0} || at_once_ > 1 || std::exchange(filled_, true) ||
+            design_.known_saving(profile, options_.objective).count <= 0)
+            return {};
+        const Megahertz lowest = lowest_measured(profile);
+        std::erase_if(prospects, [&](const Prospect& each) { return each.clock.core < lowest; });
+        std::stable_sort(prospects.begin(), prospects.end(),
+                         [&](const Prospect& a, const Prospect& b) {
+                             return longest_iteration(a.clock) < longest_iteration(b.clock);
+                         });
+        Seconds left = loss_budget_.left();
+        const auto end =
+            std::find_if(prospects.begin(), prospects.end(), [&](const Prospect& each) {
+                const Seconds extra = longest_iteration(each.clock) - loss_budget_.baseline();
+                left -= std::max(Seconds{0}, extra) *
+                        ((settle_iterations() + measured_iterations(each.clock)) *
+                         samples_of(each.clock));
+                return left < Seconds{0};
+            });
+        prospects.erase(end, prospects.end());
+        return prospects;
     }
 
     /// One after the other the point whose gain beside those chosen is largest for its price. A
@@ -473,6 +504,7 @@ private:
     double regret_pct_ = 100;
     bool warm_ = false;
     bool began_ = false;
+    bool filled_ = false;  ///< the points between those measured were chosen
     bool done_ = false;
 };
 
