@@ -121,8 +121,16 @@ TEST_F(Attach, RunsAsItIsForTenSecondsBeforeItRepeats) {
 }
 
 TEST_F(Attach, RepeatsWorkOfOneNameAndGridEachByItsTime) {
-    const Outcome seen = run({"--repeat", "--match", "persistent"}, {PROGRAM, "200", "persistent"},
-                             {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}, {"CUDA_DOUBLE_EXACT", "1"}});
+    const Outcome seen = undisturbed(
+        [&] {
+            return run({"--repeat", "--match", "persistent"}, {PROGRAM, "200", "persistent"},
+                       {{"KDVFS_ATTACH_REPEAT_AFTER", "1"}, {"CUDA_DOUBLE_EXACT", "1"}});
+        },
+        [](const Outcome& its) {
+            const auto rows = its.rows("persistent");
+            return std::count_if(rows.begin(), rows.end(),
+                                 [](const json& row) { return row.contains("repeated"); }) < 2;
+        });
     EXPECT_EQ(seen.exit_code(), 0);
     ASSERT_GE(seen.rows("persistent").size(), 2U) << seen.report.dump(1);
     std::map<double, double> watts;  // by the mean time of a repeated launch
