@@ -7,11 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -54,11 +50,7 @@ TEST(RanksTogether, LearnSoonerAndKeepTheBudget) {
 
 /// What a run of several ranks has learned is in rank 0's store, for all ranks of the next one.
 TEST(RanksTogether, BeginWithWhatARunBeforeHasStored) {
-    namespace fs = std::filesystem;
-    const fs::path store =
-        fs::temp_directory_path() / ("kdvfs_ranks_store_" + std::to_string(::getpid()));
-    fs::remove_all(store);
-    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    const OwnStore store;
     const simulated::Board board = simulated::mi210();
     const Program program = draw_program(board, 4);
     RankBed::Options options = eight_ranks(4);
@@ -78,8 +70,6 @@ TEST(RanksTogether, BeginWithWhatARunBeforeHasStored) {
     const RankBed bed{board, options};
     const RankBed::Course second = bed.run(program, Kind::tune, any_number, Seconds{400});
     const RankBed::Course twin = bed.run(program, Kind::off, second.passed.size(), Seconds{1e9});
-    ::unsetenv("KDVFS_STORE");
-    fs::remove_all(store);
     std::printf(
         "simulated, 4 ranks: first plan after %.0f s, explored for %.0f s; with what was stored "
         "%.0f s, %.0f s\n",

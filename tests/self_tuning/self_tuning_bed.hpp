@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <tests/restoring/temporary_folder.hpp>
+
 #include <kdvfs/detail/tune/trace_planner.hpp>
 #include <kdvfs/device/simulated/kernel_model.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
@@ -16,6 +18,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <random>
@@ -29,6 +33,21 @@
 namespace self_tuning_bed {
 
 using namespace kdvfs;
+
+/// An empty store of profiles for the programs that run beside it, gone with it.
+class OwnStore {
+public:
+    OwnStore() { ::setenv("KDVFS_STORE", path().c_str(), 1); }
+    ~OwnStore() { ::unsetenv("KDVFS_STORE"); }
+    OwnStore(const OwnStore&) = delete;
+    OwnStore& operator=(const OwnStore&) = delete;
+
+    [[nodiscard]] std::filesystem::path path() const { return folder_.at("store"); }
+    void clear() const { std::filesystem::remove_all(path()); }
+
+private:
+    TemporaryFolder folder_;
+};
 
 /// A program: the launches of its iteration, in order.
 struct Program {

@@ -133,8 +133,10 @@ void print_run(const Bed& bed, std::uint64_t seed, Duration latency, const Cours
         judged.beyond, to_string(*run.saving).c_str());
 }
 
-/// @param second also a second run, which is the one that is judged
-bool saving_row(const Beds& beds, bool second) {
+/// @param store null: each program's first run is judged, else its second one, which begins with
+/// what the first has stored there
+bool saving_row(const Beds& beds, const OwnStore* store) {
+    const char* const which = store != nullptr ? "second" : "first";
     bool failed = false;
     for (const Duration latency : {Duration{1ms}, Duration{10ms}, Duration{50ms}}) {
         std::vector<double> shares;
@@ -149,9 +151,9 @@ bool saving_row(const Beds& beds, bool second) {
             const Bed bed{board_of(seed), latency, seed};
             const Program program = draw_program(bed.board(), seed);
             const Bed::Oracle oracle = bed.oracle(program);
-            if (second) std::filesystem::remove_all(std::getenv("KDVFS_STORE"));
+            if (store != nullptr) store->clear();
             Course run = bed.run(program, Kind::tune, any_number, beds.longest());
-            if (second) run = bed.run(program, Kind::tune, any_number, beds.longest());
+            if (store != nullptr) run = bed.run(program, Kind::tune, any_number, beds.longest());
             const Course twin = bed.run(program, Kind::off, run.passed.size(), Seconds{1e9});
             const Judged judged = judge(run, twin);
             print_run(bed, seed, latency, run, judged, oracle);
@@ -175,29 +177,21 @@ bool saving_row(const Beds& beds, bool second) {
             "simulated, %.0f ms, %s run: %.1f %% of the oracle's saving in the median over %.1f h "
             "(a tenth below %.1f %%), exploration included, of %zu programs; paid back after %.0f "
             "s in the median; at most %.2f s lost beyond the budget\n",
-            1e3 * Seconds{latency}.count(), second ? "second" : "first",
-            100 * quantile(shares, 0.5), beds.hours, 100 * quantile(shares, 0.1), shares.size(),
-            quantile(paid, 0.5), beyond);
+            1e3 * Seconds{latency}.count(), which, 100 * quantile(shares, 0.5), beds.hours,
+            100 * quantile(shares, 0.1), shares.size(), quantile(paid, 0.5), beyond);
         std::printf(
             "simulated, %.0f ms, %s run: the running interval held the truth at every minute in "
             "%zu of %zu runs (worst %.3f points outside); half width %.2f points after 1 h, %.2f "
             "at the end, in the median; %.2f and %.2f in the widest tenth\n",
-            1e3 * Seconds{latency}.count(), second ? "second" : "first", held, said,
-            quantile(outside, 1), quantile(hour, 0.5), quantile(end, 0.5), quantile(hour, 0.9),
-            quantile(end, 0.9));
+            1e3 * Seconds{latency}.count(), which, held, said, quantile(outside, 1),
+            quantile(hour, 0.5), quantile(end, 0.5), quantile(hour, 0.9), quantile(end, 0.9));
     }
     return !failed;
 }
 
-/// Keeps profiles in a folder of its own.
 bool second_row(const Beds& beds) {
-    const auto store =
-        std::filesystem::temp_directory_path() / ("kdvfs_second_" + std::to_string(::getpid()));
-    ::setenv("KDVFS_STORE", store.c_str(), 1);
-    const bool kept = saving_row(beds, true);
-    ::unsetenv("KDVFS_STORE");
-    std::filesystem::remove_all(store);
-    return kept;
+    const OwnStore store;
+    return saving_row(beds, &store);
 }
 
 /// What happens to a program while it runs, drawn from ranges.
@@ -415,12 +409,10 @@ std::size_t rows_in(const std::filesystem::path& profile) {
 
 bool killed_row(const Beds& beds) {
     namespace fs = std::filesystem;
-    const fs::path folder =
-        fs::temp_directory_path() / ("kdvfs_killed_" + std::to_string(::getpid()));
-    const fs::path store = folder / "store";
-    const fs::path ledger = folder / "ledger";
-    fs::create_directories(folder);
-    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    const OwnStore own;
+    const fs::path store = own.path();
+    const TemporaryFolder folder;
+    const fs::path ledger = folder.at("ledger");
     ::setenv("KDVFS_LEDGER", ledger.c_str(), 1);
     const Bed bed{board_of(1), 10ms, 1};
     const Program program = draw_program(bed.board(), 1);
@@ -473,9 +465,7 @@ bool killed_row(const Beds& beds) {
         static_cast<std::uintmax_t>(beds.seeds), strange, unlike, read.segments.size(), lost,
         read.unreadable - strange, damaged, rows_in(profile_in(store)),
         to_string(*last.saving).c_str());
-    ::unsetenv("KDVFS_STORE");
     ::unsetenv("KDVFS_LEDGER");
-    fs::remove_all(folder);
     return unlike + lost + damaged == 0 && last.saving->phase == tune::RunPhase::follow;
 }
 
@@ -490,7 +480,7 @@ int main(int argc, char** argv) {
     if (argc > 5) beds.file = argv[5];
     bool kept = false;
     if (row == "saving")
-        kept = saving_row(beds, false);
+        kept = saving_row(beds, nullptr);
     else if (row == "second")
         kept = second_row(beds);
     else if (row == "harm")

@@ -7,10 +7,8 @@
 #include <kdvfs/detail/tune/run_schedule.hpp>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -102,16 +100,13 @@ TEST(SelfTuning, SaysWhereWorkScattersTooMuchToKnowWhatClocksCost) {
 
 /// A second run of the program begins with what the first one has measured.
 TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
-    const auto store =
-        std::filesystem::temp_directory_path() / ("kdvfs_store_" + std::to_string(::getpid()));
-    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    const OwnStore store;
     const Bed bed{simulated::mi250x(), 10ms, 1};
     const Program program = draw_program(bed.board(), 1);
     constexpr Seconds early{45};  // a run from nothing still explores
     const Course first = bed.run(program, Kind::tune, any, Seconds{2400});
     const Course restarted = bed.run(program, Kind::tune, any, early);
-    ::unsetenv("KDVFS_STORE");
-    std::filesystem::remove_all(store);
+    store.clear();
     const Course from_nothing = bed.run(program, Kind::tune, any, early);
     EXPECT_GE(first.saving->plans, 1U) << to_string(*first.saving);
     EXPECT_EQ(from_nothing.saving->plans, 0U) << to_string(*from_nothing.saving);
@@ -121,21 +116,17 @@ TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
 
 /// Kernels that share a clock, as switches take 10 ms, want one that none of them wants alone.
 TEST(SelfTuning, MeasuresTheClocksBetweenThoseThatKernelsWant) {
-    const auto store =
-        std::filesystem::temp_directory_path() / ("kdvfs_between_" + std::to_string(::getpid()));
-    ::setenv("KDVFS_STORE", store.c_str(), 1);
+    const OwnStore store;
     const Bed bed{simulated::mi210(), 10ms, 302};
     const Course run = bed.run(draw_program(bed.board(), 302), Kind::tune, any, Seconds{600});
-    ::unsetenv("KDVFS_STORE");
     EXPECT_GE(run.saving->plans, 1U) << to_string(*run.saving);
     std::size_t measured = 0;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator{store}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator{store.path()}) {
         if (entry.path().filename() != "profile.csv") continue;
         const tune::Profile profile = tune::read_profile(entry.path());
         for (const std::uint32_t mhz : {900U, 980U, 1060U, 1140U, 1220U, 1300U, 1380U, 1460U})
             measured += profile.kernels()[0].find({Megahertz{mhz}}) != nullptr ? 1 : 0;
     }
-    std::filesystem::remove_all(store);
     EXPECT_EQ(measured, 8U);
 }
 
@@ -174,9 +165,8 @@ TEST(RunPlanner, LearnsOfSwitchesFromPlansThatSwitchOnly) {
 
 TEST(ProfileStore, KeepsAFolderForEachProgramOnABoardAndRemovesTheOldest) {
     namespace fs = std::filesystem;
-    const fs::path folder =
-        fs::temp_directory_path() / ("kdvfs_profiles_" + std::to_string(::getpid()));
-    fs::remove_all(folder);
+    const TemporaryFolder own_folder;
+    const fs::path folder = own_folder.at("stores");
     const tune::detail::ProfileStore store{folder};
     const tune::detail::StoredProgram one{"MI210", "files", {{"gemm", {}}}, Seconds{1}};
     auto other_kernel = one;
@@ -199,15 +189,13 @@ TEST(ProfileStore, KeepsAFolderForEachProgramOnABoardAndRemovesTheOldest) {
     const auto kept = std::distance(fs::directory_iterator{folder}, fs::directory_iterator{});
     EXPECT_EQ(static_cast<std::size_t>(kept), tune::detail::ProfileStore::most_programs);
     EXPECT_FALSE(fs::exists(file.parent_path()));
-    fs::remove_all(folder);
 }
 
 TEST(ProfileStore, TakesFromTheSiteWhatTheUserHasNotAndWhatCanBeTrusted) {
     namespace fs = std::filesystem;
     using tune::detail::ProfileStore;
-    const fs::path folder =
-        fs::temp_directory_path() / ("kdvfs_site_" + std::to_string(::getpid()));
-    fs::remove_all(folder);
+    const TemporaryFolder own_folder;
+    const fs::path folder = own_folder.at("stores");
     const tune::detail::StoredProgram program{"MI210", "files", {{"gemm", {}}}, Seconds{1}};
     const fs::path sites = ProfileStore{folder / "site"}.file_of(program);
     std::ofstream{sites} << "known";
@@ -231,13 +219,12 @@ TEST(ProfileStore, TakesFromTheSiteWhatTheUserHasNotAndWhatCanBeTrusted) {
     fs::resize_file(own, ProfileStore::most_bytes + 1);
     fs::remove(sites);
     EXPECT_FALSE(fs::exists(store.file_of(program)));
-    fs::remove_all(folder);
 }
 
 TEST(ProfileStore, KeepsWhatPlansHaveShownAndTakesNothingFromDamagedFiles) {
     namespace fs = std::filesystem;
-    const fs::path folder =
-        fs::temp_directory_path() / ("kdvfs_shown_" + std::to_string(::getpid()));
+    const TemporaryFolder own_folder;
+    const fs::path folder = own_folder.at("stores");
     fs::create_directories(folder);
     const fs::path profile = folder / "profile.csv";
     EXPECT_FALSE(tune::detail::read_experience(profile));
@@ -254,7 +241,6 @@ TEST(ProfileStore, KeepsWhatPlansHaveShownAndTakesNothingFromDamagedFiles) {
         std::ofstream{tune::detail::experience_path(profile)} << damaged;
         EXPECT_FALSE(tune::detail::read_experience(profile)) << damaged;
     }
-    fs::remove_all(folder);
 }
 
 /// Rows of a board that takes `time` and uses `energy` times as much as another, at two clocks.
@@ -283,9 +269,8 @@ void write_source(const std::filesystem::path& file, double time, double energy,
 TEST(ProfileStore, MergesWhatSeveralNodesHaveMeasuredAndHidesNames) {
     namespace fs = std::filesystem;
     using tune::detail::ProfileStore;
-    const fs::path folder =
-        fs::temp_directory_path() / ("kdvfs_merge_" + std::to_string(::getpid()));
-    fs::remove_all(folder);
+    const TemporaryFolder own_folder;
+    const fs::path folder = own_folder.at("stores");
     const tune::detail::StoredProgram program{
         "MI210", "files", {{"secret_gemm", {}}}, Seconds{0.3}};
     // The second board is 2 % slower and uses 10 % more: its rows count as the first board's would.
@@ -339,7 +324,6 @@ TEST(ProfileStore, MergesWhatSeveralNodesHaveMeasuredAndHidesNames) {
         tune::merge_profile_stores({folder / "a", folder / "b"}, folder / "site", false));
     EXPECT_FALSE(fs::exists(tune::sequence_path(site)));
     EXPECT_FALSE(tune::detail::read_experience(site));
-    fs::remove_all(folder);
 }
 
 }  // namespace

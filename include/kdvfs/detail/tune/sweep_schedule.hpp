@@ -410,10 +410,7 @@ private:
         Seconds left = loss_budget_.left();
         const auto end =
             std::find_if(prospects.begin(), prospects.end(), [&](const Prospect& each) {
-                const Seconds extra = longest_iteration(each.clock) - loss_budget_.baseline();
-                left -= std::max(Seconds{0}, extra) *
-                        ((settle_iterations() + measured_iterations(each.clock)) *
-                         samples_of(each.clock));
+                left -= loss_of(each.clock) * samples_of(each.clock);
                 return left < Seconds{0};
             });
         prospects.erase(end, prospects.end());
@@ -481,10 +478,16 @@ private:
 
     /// How long the run goes on for a block: itself, and what makes up for its slowdown.
     [[nodiscard]] Seconds price_of(ClockPoint clock) const {
-        const Seconds each = longest_iteration(clock);
-        const Seconds extra = std::max(Seconds{0}, each - loss_budget_.baseline());
-        return (each + extra / options_.max_slowdown) *
-               static_cast<double>(settle_iterations() + measured_iterations(clock));
+        return longest_iteration(clock) * block_iterations(clock) +
+               loss_of(clock) / options_.max_slowdown;
+    }
+    /// What a block takes longer than at the baseline.
+    [[nodiscard]] Seconds loss_of(ClockPoint clock) const {
+        const Seconds each = longest_iteration(clock) - loss_budget_.baseline();
+        return std::max(Seconds{0}, each) * block_iterations(clock);
+    }
+    [[nodiscard]] double block_iterations(ClockPoint clock) const {
+        return static_cast<double>(settle_iterations() + measured_iterations(clock));
     }
 
     SweepDesign design_;
