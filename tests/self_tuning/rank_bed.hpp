@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,9 +90,11 @@ public:
     struct Options {
         std::uint32_t ranks = 8;
         Duration latency = std::chrono::milliseconds{10};
-        Seconds message{0.5};      ///< until a text arrives
-        double spread = 0.01;      ///< of boards' times and energies, standard deviation
-        double straggler = 1;      ///< factor of the last rank's times
+        Seconds message{0.5};  ///< until a text arrives
+        double spread = 0.01;  ///< of boards' times and energies, standard deviation
+        double straggler = 1;  ///< factor of the last rank's times
+        std::optional<simulated::Board> last{};  ///< rank's board, where it is another one
+        bool last_refuses = false;               ///< to have its clocks set
         std::uint32_t silent = 0;  ///< so many of the last ranks' measurements get lost
         bool together = true;      ///< else each rank learns by itself
         std::uint64_t seed = 1;
@@ -122,7 +125,9 @@ public:
                   options_.silent};
         std::vector<std::unique_ptr<Rank>> ranks;
         for (std::uint32_t r = 0; r < options_.ranks; ++r)
-            ranks.push_back(std::make_unique<Rank>(board_, options_, mode, post, r));
+            ranks.push_back(std::make_unique<Rank>(
+                r + 1 == options_.ranks ? options_.last.value_or(board_) : board_, options_, mode,
+                post, r));
         Course course;
         std::mt19937_64 random{options_.seed * 104729 + 1};
         for (std::size_t i = 0; i < iterations; ++i) {
@@ -159,7 +164,7 @@ private:
         Rank(const simulated::Board& board, const Options& options, tune::SessionMode::Kind mode,
              Post& post, std::uint32_t number)
             : device{board, device_options(options, number)},
-              gpu{simulated::open(device, gpu_options())},
+              gpu{open(device, options, number)},
               session{gpu, session_mode(options, mode, post, number), sweep_options(options)},
               stream{device.create_stream()},
               began{device.now()},
@@ -177,10 +182,15 @@ private:
             device.clock_switch = simulated::uniform_switch(options.latency);
             return device;
         }
-        static GpuOptions gpu_options() {
-            GpuOptions options;
-            options.switch_latency = Duration{0};
-            return options;
+        static Gpu open(simulated::Device& device, const Options& options, std::uint32_t number) {
+            GpuOptions its;
+            its.switch_latency = Duration{0};
+            if (options.last_refuses && number + 1 == options.ranks) {
+                device.faults().inject(simulated::Call::apply, simulated::Fault::refused, 0,
+                                       simulated::FaultPlan::always);
+                its.on_refused = OnRefused::measure_only;
+            }
+            return simulated::open(device, its);
         }
         static tune::SessionMode session_mode(const Options& options, tune::SessionMode::Kind kind,
                                               Post& post, std::uint32_t number) {

@@ -120,6 +120,39 @@ TEST(RanksTogether, ManageWithSlowMessagesAndGoBackWhereTheProgramChanges) {
     for (const tune::Saving& saving : run.savings) EXPECT_GE(saving.changes, 1U);
 }
 
+/// The last rank's board is of another kind, or its clocks cannot be set.
+TEST(RanksTogether, ExploreWithoutARankThatCannot) {
+    const simulated::Board board = simulated::mi210();
+    for (const bool refuses : {false, true}) {
+        RankBed::Options options = eight_ranks(4);
+        options.ranks = 3;
+        options.until_plan = true;
+        options.last_refuses = refuses;
+        if (!refuses) options.last = simulated::mi300x();
+        const RankBed::Course run = RankBed{board, options}.run(draw_program(board, 4), Kind::tune,
+                                                                any_number, Seconds{600});
+        EXPECT_GT(run.planned, 0) << refuses;
+        EXPECT_EQ(*std::max_element(run.lowered.begin(), run.lowered.end()), 2U) << refuses;
+    }
+}
+
+/// What exploring the program before has cost is in a rank's account once.
+TEST(RanksTogether, CountWhatTheyLoseOnceWhereTheProgramChanges) {
+    const simulated::Board board = simulated::mi210();
+    RankBed::Options options = eight_ranks(4);
+    options.ranks = 2;
+    const Change change{200, draw_program(board, 6)};
+    const RankBed bed{board, options};
+    const Program program = draw_program(board, 4);
+    const RankBed::Course run = bed.run(program, Kind::tune, 360, Seconds{1e9}, change);
+    const RankBed::Course twin = bed.run(program, Kind::off, 360, Seconds{1e9}, change);
+    const double lost = run.passed.back() - twin.passed.back();
+    for (const tune::Saving& saving : run.savings) {
+        EXPECT_EQ(saving.changes, 1U);
+        EXPECT_NEAR(saving.lost.count(), lost, 0.25 * lost) << to_string(saving);
+    }
+}
+
 /// Ranks measured work whose time follows the clock, and waited for the slowest in a collective.
 TEST(RankProfiles, LeaveOutWhatBoardsDifferByAndTimeThatWasWaited) {
     constexpr std::array<std::uint32_t, 5> clocks{0, 1500, 1200, 1000, 800};

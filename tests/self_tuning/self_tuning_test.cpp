@@ -98,6 +98,33 @@ TEST(SelfTuning, SaysWhereWorkScattersTooMuchToKnowWhatClocksCost) {
         << run.saving->note;
 }
 
+/// The first step of a program compiles its kernels.
+TEST(SelfTuning, ASlowFirstStepDoesNotWidenItsInterval) {
+    const Bed bed{simulated::mi250x(), 10ms, 1};
+    const Program program = draw_program(bed.board(), 1);
+    const auto width = [&](double first) {
+        const Course run = bed.run(
+            [&](std::size_t i) {
+                return Work{&program, i == 0 ? first : 1};
+            },
+            Kind::tune, any, Seconds{1800 + 60 * first});
+        if (!run.saving->time) return 1e9;
+        return run.saving->time->high - run.saving->time->low;
+    };
+    EXPECT_LT(width(100), 1.5 * width(1));
+}
+
+TEST(Saving, SaysWhatPlansBeforeHaveSavedWhereThisOneIsNotKnown) {
+    tune::Saving saving{.phase = tune::RunPhase::follow, .plans = 2};
+    saving.saved = {2000};
+    saving.saved_pct = 0.5;
+    EXPECT_NE(to_string(saving).find("saving not known yet"), std::string::npos);
+    saving.saved_low = {1500};
+    saving.saved_high = {2500};
+    EXPECT_NE(to_string(saving).find("saved about 2000 J (0.50 %)"), std::string::npos)
+        << to_string(saving);
+}
+
 /// A second run of the program begins with what the first one has measured.
 TEST(SelfTuning, ARestartedRunBeginsWithTheStoredProfile) {
     const OwnStore store;
@@ -234,6 +261,10 @@ TEST(ProfileStore, KeepsWhatPlansHaveShownAndTakesNothingFromDamagedFiles) {
     EXPECT_EQ(shown->latency, Seconds{0.012});
     EXPECT_EQ(shown->longer_by, 1.07);
     EXPECT_EQ(shown->stretch, 1.3);
+    tune::detail::write_experience(profile, {Seconds{0.012}, 1.07, 5.06});
+    const auto bold = tune::detail::read_experience(profile);
+    ASSERT_TRUE(bold);
+    EXPECT_EQ(bold->stretch, 4);
     for (const char* damaged :
          {"", "latency_s,longer_by,stretch\n", "latency_s,longer_by,stretch\n0.012,1.07\n",
           "latency_s,longer_by,stretch\n0.012,x,1.3\n", "latency_s,longer_by,stretch\n5,1.07,1.3\n",

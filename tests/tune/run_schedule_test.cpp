@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/tune/iteration_kinds.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -34,6 +36,7 @@ struct SimulatedProgram {
     double saved = 0.06;       ///< by the plan, as a fraction of the energy
     double saved_by_later_plans = 0;  ///< likewise, where it is not 0
     double promised = 0.06;
+    std::optional<double> promised_later{};  ///< by plans after the first; 0: none can be made
     OneClock one_clock = OneClock::unknown;
     double one_clock_slow = 0.008;   ///< by the best clock for all
     double one_clock_saved = 0.035;  ///< likewise
@@ -99,14 +102,18 @@ RunOutcome simulate(const RunOptions& options, SimulatedProgram program, Change 
         }
         if (schedule.phase() == RunPhase::plan && program.slow_of_bound > 0)
             program.slow = program.slow_of_bound * schedule.plan_bound();
-        if (schedule.phase() == RunPhase::plan && program.saved_by_later_plans != 0) {
+        if (schedule.phase() == RunPhase::plan) {
             outcome.taken_back += schedule.takes_back() ? 1 : 0;
             const bool is_first = schedule.plans() == 0 || schedule.takes_back();
-            program.saved = is_first ? saved_by_first_plan : program.saved_by_later_plans;
+            if (program.saved_by_later_plans != 0)
+                program.saved = is_first ? saved_by_first_plan : program.saved_by_later_plans;
+            const double promised =
+                is_first ? program.promised : program.promised_later.value_or(program.promised);
+            if (promised > 0)
+                schedule.planned(100 * promised, 100 * schedule.plan_bound(), program.one_clock);
+            else
+                schedule.cannot_plan("no plan keeps the bound");
         }
-        if (schedule.phase() == RunPhase::plan)
-            schedule.planned(100 * program.promised, 100 * schedule.plan_bound(),
-                             program.one_clock);
         const RunStep step = schedule.next(seen);
         if (step.as != As::found && outcome.moved_at == 0) outcome.moved_at = i;
         const double noise = std::exp(std::normal_distribution<double>{0, program.scatter}(random));
@@ -387,6 +394,63 @@ TEST(RunSchedule, GoesBackToThePlanThatSavedMore) {
     program.saved_by_later_plans = 0.03;
     const RunOutcome outcome = simulate(options, program, {}, 4 * 3600);
     EXPECT_EQ(outcome.taken_back, 0);
+}
+
+/// What was learned from a plan that saves less than it promised makes the next one worthless.
+TEST(RunSchedule, GoesBackToThePlanThatSavesWhereNoOtherOneIsMade) {
+    SimulatedProgram program;
+    program.scatter = 0.003;
+    program.promised = 0.08;
+    program.saved = 0.03;
+    RunOptions options = options_of(8);
+    options.learns = true;
+    for (const double later : {0.002, 0.0}) {
+        program.promised_later = later;
+        const RunOutcome outcome = simulate(options, program, {}, 2 * 3600);
+        EXPECT_EQ(outcome.taken_back, 1U) << later;
+        EXPECT_EQ(outcome.saving.phase, RunPhase::follow) << to_string(outcome.saving);
+        EXPECT_EQ(outcome.saving.plans, 2U) << later;
+    }
+}
+
+/// Clocks come back 50 ms after a block, which are 25 iterations here.
+TEST(RunSchedule, DoesNotTakeClocksThatChangeLateForAnotherProgram) {
+    RunSchedule schedule{options_of(9)};
+    std::mt19937_64 random{9};
+    std::normal_distribution<double> noise{0, 0.004};
+    const auto run = [&](int iterations, double slow, bool explored, As as) {
+        for (int i = 0; i < iterations; ++i) {
+            const Seconds time{0.002 * slow * std::exp(noise(random))};
+            static_cast<void>(schedule.next({time, 100, 0, explored, as}));
+        }
+    };
+    while (schedule.phase() == RunPhase::warm_up) run(1, 1, false, As::found);
+    for (int block = 0; block < 5; ++block) {
+        run(100, 1.2, true, As::explored);
+        run(25, 1.2, false, As::explored);
+        run(700, 1, false, As::explored);
+    }
+    EXPECT_EQ(schedule.changes(), 0U);
+    run(700, 1.2, false, As::explored);
+    EXPECT_EQ(schedule.changes(), 1U);
+}
+
+TEST(IterationKinds, AreCountedAlikeWhateverFirstStepsAndStallsTake) {
+    IterationKinds kinds;
+    kinds.add(10, Seconds{100});
+    for (int i = 0; i < 8; ++i) {
+        kinds.add(10, Seconds{1});
+        kinds.add(5, Seconds{0.5});
+    }
+    kinds.add(5, Seconds{30});
+    kinds.fix();
+    EXPECT_EQ(kinds.as_found(10), Seconds{1});
+    EXPECT_EQ(kinds.as_found(5), Seconds{0.5});
+    EXPECT_EQ(kinds.as_found(20), Seconds{2});
+    for (int i = 0; i < 40; ++i) kinds.add(10, Seconds{2});
+    EXPECT_EQ(kinds.as_found(10), Seconds{1});
+    kinds.fix();
+    EXPECT_EQ(kinds.as_found(10), Seconds{2});
 }
 
 TEST(RunSchedule, SaysZeroOfAGpuThatIsOnlyMeasured) {

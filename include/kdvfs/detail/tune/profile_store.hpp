@@ -67,6 +67,10 @@ inline std::filesystem::path experience_path(std::filesystem::path profile) {
 inline std::filesystem::path pipeline_path(std::filesystem::path profile) {
     return profile.replace_extension(".pipeline.json");
 }
+// What a run may hand to the next one, at most.
+inline constexpr double most_latency = 1;  // s
+inline constexpr double most_longer = 2;
+inline constexpr double most_stretch = 4;
 /// Nothing where there is none that can be used.
 inline std::optional<PlanExperience> read_experience(const std::filesystem::path& profile) {
     const std::filesystem::path file = experience_path(profile);
@@ -83,15 +87,18 @@ inline std::optional<PlanExperience> read_experience(const std::filesystem::path
         const auto within = [](double value, double least, double most) {
             return value >= least && value <= most;
         };
-        if (within(shown.latency.count(), 0, 1) && within(shown.longer_by, 1, 2) &&
-            within(shown.stretch, 1, 4))
+        if (within(shown.latency.count(), 0, most_latency) &&
+            within(shown.longer_by, 1, most_longer) && within(shown.stretch, 1, most_stretch))
             return shown;
     } catch (const Error&) {  // there is none, or it is damaged
     }
     return std::nullopt;
 }
 /// A file that cannot be written is left out.
-inline void write_experience(const std::filesystem::path& profile, const PlanExperience& shown) {
+inline void write_experience(const std::filesystem::path& profile, PlanExperience shown) {
+    shown.latency = std::min(shown.latency, Seconds{most_latency});
+    shown.longer_by = std::min(shown.longer_by, most_longer);
+    shown.stretch = std::min(shown.stretch, most_stretch);
     try {
         kdvfs::detail::write_file_atomically(
             experience_path(profile), "latency_s,longer_by,stretch\n" +

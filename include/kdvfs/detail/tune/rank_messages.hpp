@@ -53,6 +53,7 @@ struct RankOrder {
 struct RankReady {
     std::uint32_t epoch = 0;
     std::string program;   ///< hash of board, setting, kernels and their launches
+    std::string clocks;    ///< hash of those that it can explore
     std::string stored{};  ///< what a `ProfileStore` calls the program; empty: none is used
 };
 
@@ -153,12 +154,14 @@ inline RankOrder read_order(MessageReader& words) {
 }
 
 inline std::string to_message(const RankReady& ready) {
-    return "ready " + std::to_string(ready.epoch) + ' ' + ready.program + ' ' + ready.stored;
+    return "ready " + std::to_string(ready.epoch) + ' ' + ready.program + ' ' + ready.clocks + ' ' +
+           ready.stored;
 }
 inline RankReady read_ready(MessageReader& words) {
     const auto epoch = words.number<std::uint32_t>();
     std::string program{words.word()};
-    return {epoch, std::move(program), std::string{words.rest()}};
+    std::string clocks{words.word()};
+    return {epoch, std::move(program), std::move(clocks), std::string{words.rest()}};
 }
 
 inline std::string to_message(const RankBlock& block) {

@@ -278,14 +278,10 @@ private:
             std::fprintf(stderr, "kdvfs: %s\n", error.what());
             return end_alone(seen);
         }
-        if (sweep_) {
-            for (RankBlock& block : sweep_->take_blocks()) {
-                note_own(block);
-                team_->measured(std::move(block));
-            }
-        } else {
+        if (sweep_)
+            report_blocks();
+        else
             measure_blocks(now);
-        }
         if (team_->leads()) {
             lead(seen, next);
             const RankOrder& order = team_->due(next);
@@ -295,7 +291,26 @@ private:
             obey(seen, team_->due(next));
         }
         if (schedule_.phase() == RunPhase::warm_up && schedule_.is_steady())
-            team_->is_ready({epoch_, program_hash(), ProfileStore::name_of(program())});
+            team_->is_ready(
+                {epoch_, program_hash(), clocks_hash(), ProfileStore::name_of(program())});
+    }
+    void report_blocks() {
+        try {
+            for (RankBlock& block : sweep_->take_blocks()) {
+                note_own(block);
+                team_->measured(std::move(block));
+            }
+        } catch (const Error& error) {
+            sit_out(error);
+        }
+    }
+    /// This rank cannot explore, for a reason that no other one has: as found, until the program
+    /// changes.
+    void sit_out(const Error& error) {
+        std::fprintf(stderr, "kdvfs: %s\n", error.what());
+        end_sweep();
+        sits_out_ = epoch_;
+        if (team_->leads()) schedule_.cannot_plan(error.what());
     }
 
     /// What the other ranks do is not known any more: as found from now on.
@@ -312,20 +327,29 @@ private:
             explored_lost_ += seen.time - found_iteration_;
             ++explored_iterations_;
         }
-        if (order.epoch != epoch_) objects_ = false;
+        const bool changed = order.epoch != epoch_;
+        if (changed) objects_ = false;
         epoch_ = order.epoch;
-        if (order.phase == RunPhase::explore) schedule_.exploring(explored_lost_, explored_used_);
+        if (!changed && !objects_ && order.phase == RunPhase::explore)
+            schedule_.exploring(explored_lost_, explored_used_);
         if (const auto plan = team_->take_plan(order.plan)) follow_announced(*plan);
         const RankOrder& obeyed = objects_ ? as_found_ : order;
         const bool planned = obeyed.step.as == RunStep::As::planned && followed_ == nullptr;
         const RankOrder& run = planned ? as_found_ : obeyed;
-        if (!schedule_.obey(seen, epoch_, objects_ ? RunPhase::warm_up : order.phase,
-                            objects_ ? 0 : order.plan, run.step)) {
-            objects_ = true;
-            team_->object(epoch_);
-            return run_as_ordered(as_found_);
-        }
-        run_as_ordered(run);
+        const bool obeyed_it =
+            schedule_.obey(seen, epoch_, objects_ ? RunPhase::warm_up : order.phase,
+                           objects_ ? 0 : order.plan, run.step);
+        if (changed || !obeyed_it) forget_explored();
+        if (obeyed_it) return run_as_ordered(run);
+        objects_ = true;
+        team_->object(epoch_);
+        run_as_ordered(as_found_);
+    }
+    /// The account of the schedule has what this rank lost by exploring the program before.
+    void forget_explored() {
+        explored_lost_ = Seconds{0};
+        explored_used_ = {};
+        explored_iterations_ = 0;
     }
     void follow_announced(const RankPlan& plan) {
         try {
@@ -345,15 +369,20 @@ private:
 
     void run_as_ordered(const RankOrder& order) {
         const auto clock = order.clock_of(team_->rank());
-        const bool explores = order.step.as == RunStep::As::explored && clock;
-        if (explores && !sweep_) begin_sweep(1);
+        const bool explores =
+            order.step.as == RunStep::As::explored && clock && sits_out_ != epoch_;
         const bool may_explore = schedule_.phase() == RunPhase::explore;
         if (sweep_ && !explores && !may_explore) end_sweep();
-        if (sweep_) {
-            sweep_->obey({.clock = explores ? *clock : sweep_options_.baseline,
-                          .metered = explores && order.metered,
-                          .stage = explores ? order.stage : 0});
-            return begin({RunStep::As::explored});
+        try {
+            if (explores && !sweep_) begin_sweep(1);
+            if (sweep_) {
+                sweep_->obey({.clock = explores ? *clock : sweep_options_.baseline,
+                              .metered = explores && order.metered,
+                              .stage = explores ? order.stage : 0});
+                return begin({RunStep::As::explored});
+            }
+        } catch (const Error& error) {
+            sit_out(error);
         }
         begin(order.step.as == RunStep::As::explored ? RunStep{} : order.step);
     }
@@ -468,6 +497,8 @@ private:
                 block_.to = began_;
                 blocks_.ended(block_);
             }
+            if (step.block != 0 && std::exchange(triple_, step.triple) != step.triple)
+                kinds_of_iterations_.fix();
             block_ = {step.block, 0, began_, began_};
         }
         bool ends_plan = false;
@@ -479,11 +510,9 @@ private:
             ++iteration_;
         }
         if (ends_plan) service_->end_holding(true);
-        if (schedule_.phase() == RunPhase::follow || schedule_.phase() == RunPhase::doubt) {
-            slowdown_pct_ = schedule_.saving().time ? schedule_.saving().time->mean : 0;
-        } else if (followed_ != nullptr) {
-            end_following();
-        }
+        const bool may_follow =
+            schedule_.phase() == RunPhase::follow || schedule_.phase() == RunPhase::doubt;
+        if (!may_follow && followed_ != nullptr) end_following();
         if (step.as != RunStep::As::explored)
             static_cast<void>(
                 service_->begin_iteration(step.block == 0 && iteration_ % metered_every == 0));
@@ -535,7 +564,7 @@ private:
                 sweep = std::make_shared<SweepEngine>(*service_, options);
             } catch (const std::exception&) {  // another run has it, or it is damaged
                 options.file.clear();
-                known = read_if_whole(stored_);
+                known = read_if_whole(std::exchange(stored_, {}));
             }
         } else if (!team_) {
             stored_.clear();
@@ -551,6 +580,7 @@ private:
             const std::lock_guard lock{scopes_};
             ended = std::exchange(sweep_, nullptr);
         }
+        if (ended) ended->end_record();  // a scope's thread may have it for a moment longer
         ended.reset();
         blocks_.forget();
         service_->keep_record(true);
@@ -589,6 +619,13 @@ private:
             if (known && known->last == iteration_ - 1) launches[known->key] = known->launches;
         for (const auto& [key, count] : launches)
             text += to_string(key) + ' ' + std::to_string(count) + '\n';
+        return kdvfs::detail::content_hash(text);
+    }
+
+    /// Ranks of which it is the same can explore the same clocks.
+    [[nodiscard]] std::string clocks_hash() const {
+        std::string text = tuning_.run.measure_only ? "none" : "";
+        for (const ClockPoint clock : sweep_options_.points) text += clock_words(clock);
         return kdvfs::detail::content_hash(text);
     }
 
@@ -635,6 +672,7 @@ private:
         follow_made(std::move(made));
     }
     void follow_made(std::vector<MadePlan> made) {
+        if (schedule_.keeps_last()) kept_ = std::move(made_);
         double saving = 0;
         double ranks = 0;
         Seconds latency{0};
@@ -664,9 +702,8 @@ private:
             }
             one_clock = plan.one_clock;
         }
-        if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
-        if (schedule_.keeps_last()) kept_ = std::move(made_);
         made_ = std::move(made);
+        if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
         note_experience(latency);
         schedule_.planned(saving / ranks, promised_pct_, one_clock);
     }
@@ -674,8 +711,9 @@ private:
     /// early may be slower by what the others are late.
     void begin_plans() {
         note_outcome();
-        if (schedule_.one_clock())  // a plan before it took longer than it promised
-            longer_by_ *= std::max(1.0, (1 + slowdown_pct_ / 100) / (1 + promised_pct_ / 100));
+        const auto& outcome = schedule_.outcome();
+        if (schedule_.one_clock() && outcome)  // a plan before it took longer than it promised
+            longer_by_ *= std::max(1.0, (1 + outcome->time_pct / 100) / (1 + promised_pct_ / 100));
         if (!team_) return begin_plan({0}, learned_.profile, schedule_.plan_bound());
         const auto slack = profiles_->slack();
         const auto step_of = [&](std::uint32_t rank) {  // whole percents that are surely there
@@ -753,11 +791,11 @@ private:
     TimePoint began_{};   ///< the iteration under way
     Seconds found_iteration_{0};
     IterationKinds kinds_of_iterations_;
-    std::size_t changes_ = 0;  ///< of the program, up to the last iteration
+    std::uint32_t triple_ = 0;  ///< of comparison blocks, the last
+    std::size_t changes_ = 0;   ///< of the program, up to the last iteration
     std::uint64_t sweeps_ = 0;
     std::filesystem::path stored_;  ///< profile of the program that is explored; empty: none
     double promised_pct_ = 0;       ///< slowdown of the plan
-    double slowdown_pct_ = 0;       ///< of the plan, as measured last
     double longer_by_ = 1;
     Seconds assumed_latency_{
         sweep_options_.block.switch_latency};  ///< of switches, before any plan
@@ -766,7 +804,8 @@ private:
 
     std::optional<RunTeam> team_;  ///< of several ranks
     std::uint32_t epoch_ = 0;
-    bool objects_ = false;  ///< sees another program than rank 0 does
+    bool objects_ = false;                     ///< sees another program than rank 0 does
+    std::optional<std::uint32_t> sits_out_{};  ///< the epoch in which it cannot explore
     RankOrder as_found_;
     Seconds explored_lost_{0};  ///< on ranks that do not decide
     Joules explored_used_{};

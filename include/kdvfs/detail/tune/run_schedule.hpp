@@ -27,16 +27,16 @@ struct RunOptions {
     Seconds start_loss{20};                ///< that may be lost beside it
     std::uint32_t steady_iterations = 20;  ///< alike, before any clock moves
     std::uint32_t observed_after = 8;      ///< of them: measuring as found begins
-    Seconds settle{1};                     ///< from a change of clocks to a comparison block
-    Seconds block{10};                     ///< of comparison, at least
-    double first_hour_as_found = 0.1;      ///< share of the first hour for comparison blocks
-    double later_as_found = 0.03;          ///< and of the rest
-    double precise_pct = 0.15;             ///< half-width of intervals from which on less will do
-    double precise_as_found = 0.01;        ///< share of the time for comparison blocks then
-    double at_one_clock = 0.015;           ///< and for blocks at the best clock for all kernels
-    double least_saving_pct = 0.3;         ///< a plan that saves less is given up
-    bool switches_known = false;           ///< how late clocks change was measured
-    bool measure_only = false;             ///< clocks cannot be set: plans do nothing
+    Seconds settle{1};  ///< from a change of clocks to a comparison block, or a look at the level
+    Seconds block{10};  ///< of comparison, at least
+    double first_hour_as_found = 0.1;  ///< share of the first hour for comparison blocks
+    double later_as_found = 0.03;      ///< and of the rest
+    double precise_pct = 0.15;         ///< half-width of intervals from which on less will do
+    double precise_as_found = 0.01;    ///< share of the time for comparison blocks then
+    double at_one_clock = 0.015;       ///< and for blocks at the best clock for all kernels
+    double least_saving_pct = 0.3;     ///< a plan that saves less is given up
+    bool switches_known = false;       ///< how late clocks change was measured
+    bool measure_only = false;         ///< clocks cannot be set: plans do nothing
     bool learns = false;     ///< who plans learns from plans before, and can go back to one
     std::uint64_t seed = 1;  ///< of the order of comparison blocks
 };
@@ -193,21 +193,26 @@ public:
     [[nodiscard]] bool keeps_last() const { return keeps_last_; }
     /// Whether the plan that is wanted is the one that was kept: plans since have saved less.
     [[nodiscard]] bool takes_back() const { return takes_back_; }
-    /// A plan is ready, within `plan_bound`. @param saving_pct that it promises, above 0
+    /// A plan is ready, within `plan_bound`. One that promises too little is not followed: after
+    /// one that has proved to save, that one is wanted again (`takes_back`).
+    /// @param saving_pct that it promises, above 0
     /// @param slowdown_pct that it promises
     void planned(double saving_pct, double slowdown_pct, OneClock one_clock = OneClock::unknown) {
         if (phase_ != RunPhase::plan) return;
-        if (saving_pct < options_.least_saving_pct)
+        if (saving_pct < options_.least_saving_pct) {
+            if (kept_) return go_back_to_kept();
             return rest("nothing to gain", saving_pct + options_.least_saving_pct);
+        }
         begin_plan();
         takes_back_ = keeps_last_ = false;
         one_clock_ = one_clock;
         promised_ = {.time_pct = slowdown_pct, .energy_pct = -saving_pct};
         phase_ = RunPhase::follow;
     }
-    /// No plan can be made.
+    /// No plan can be made; as `planned` where a plan before has proved to save.
     void cannot_plan(const std::string& why) {
         if (phase_ == RunPhase::explore) explored();
+        if (phase_ == RunPhase::plan && kept_) return go_back_to_kept();
         rest(why, 0);
     }
 
@@ -291,6 +296,11 @@ private:
         double time_pct = 0;
         double energy_pct = 0;
         double stretch = 1;
+    };
+    /// What an iteration was run at, as far as levels differ.
+    struct Clocks {
+        As as = As::found;
+        bool explored = false;
     };
     struct Triple {
         std::vector<BlockCost> planned{};
@@ -398,12 +408,11 @@ private:
     }
     void detect(const SeenIteration& seen) {
         note_launches(seen);
-        since_switch_ = seen.as == before_ ? since_switch_ + 1 : 0;
-        before_ = seen.as;
+        note_clocks(seen);
         if (phase_ == RunPhase::doubt) return doubt(seen);
         if (other_launches_ >= fewest_other) return learn_again();
         const bool unusual = seen.explored || seen.as == As::one_clock;
-        if (since_switch_ < 2 || unusual || seen.time <= Seconds{0}) return;
+        if (!settled_since_switch() || unusual || seen.time <= Seconds{0}) return;
         LevelShift& level = seen.as == As::planned ? planned_level_ : found_level_;
         const bool moved = level.add(seen.time.count());
         if (phase_ == RunPhase::warm_up) {
@@ -413,6 +422,17 @@ private:
         if (!moved) return;
         if (seen.as != As::planned) return learn_again();
         begin_doubt();
+    }
+    /// Clocks change some time after they are asked for, and a host may be iterations ahead of its
+    /// GPU: what comes right behind a change says nothing of the level.
+    void note_clocks(const SeenIteration& seen) {
+        const bool same = seen.as == before_.as && seen.explored == before_.explored;
+        since_switch_ = same ? since_switch_ + 1 : 0;
+        since_switch_time_ = same ? since_switch_time_ + seen.time : Seconds{0};
+        before_ = {seen.as, seen.explored};
+    }
+    [[nodiscard]] bool settled_since_switch() const {
+        return since_switch_ >= 2 && since_switch_time_ >= options_.settle;
     }
     [[nodiscard]] bool differs(const SeenIteration& seen) const {
         return seen.unfamiliar > 0.1 * seen.launches || !is_of_known_kind(seen, 0.25);
@@ -577,10 +597,15 @@ private:
         keeps_last_ = true;
     }
     void take_back() {
+        go_back_to_kept();
+        plan_again();
+    }
+    /// Where no plan since was better, or none could be made: that one is wanted again.
+    void go_back_to_kept() {
         stretch_ = kept_->stretch;
         kept_.reset();
         settled_ = takes_back_ = true;
-        plan_again();
+        keeps_last_ = false;
     }
     void plan_again() {
         outcome_ = {change_.time.mean(), change_.energy.mean(), change_.time.error(),
@@ -699,8 +724,9 @@ private:
     std::uint32_t steady_ = 0;
     std::vector<double> kinds_;  ///< of iterations, by how much they launch; the newest last
     std::uint32_t other_launches_ = 0;
-    std::uint32_t since_switch_ = 0;
-    As before_ = As::found;
+    std::uint32_t since_switch_ = 0;  ///< iterations
+    Seconds since_switch_time_{0};
+    Clocks before_{};
     LevelShift found_level_;
     LevelShift planned_level_;
     std::vector<double> doubt_;

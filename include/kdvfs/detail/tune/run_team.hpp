@@ -99,14 +99,20 @@ public:
         }
         return taken;
     }
-    /// Draws those that explore: from each kind of ranks as many, as far as there are.
+    /// Draws those that explore: from each kind of ranks that can explore this rank's clocks as
+    /// many, as far as there are.
     std::size_t choose_explorers() {
         waited_for_.clear();  // stages are numbered from 1 again
         blocks_.clear();
         std::map<std::string, std::deque<std::uint32_t>> kinds;
-        for (std::uint32_t r = 0; r < size(); ++r) kinds[ready_[r]->program].push_back(r);
+        std::size_t able = 0;
+        for (std::uint32_t r = 0; r < size(); ++r) {
+            if (ready_[r]->clocks != ready_[0]->clocks) continue;
+            kinds[ready_[r]->program].push_back(r);
+            ++able;
+        }
         std::set<std::uint32_t> chosen{0};  // its own blocks are those that are known first
-        while (chosen.size() < std::min<std::size_t>(size(), most_explorers)) {
+        while (chosen.size() < std::min(able, most_explorers)) {
             for (auto& [program, ranks] : kinds) {
                 if (ranks.empty()) continue;
                 if (chosen.size() < most_explorers) chosen.insert(ranks.front());

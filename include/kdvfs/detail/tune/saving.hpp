@@ -14,11 +14,15 @@ KDVFS_INLINE std::string to_string(const Saving& saving) {
     };
     std::string line{to_string(saving.phase)};
     if (!saving.note.empty()) line += " (" + saving.note + ')';
-    line += saving.energy
-                ? kdvfs::io::format_text(": saved %.0f J (%.2f %%, 95 %% interval %.2f to %.2f)",
-                                         saving.saved.count, saving.saved_pct,
-                                         percent(saving.saved_low), percent(saving.saved_high))
-                : std::string{": saving not known yet"};
+    if (saving.energy)
+        line += kdvfs::io::format_text(": saved %.0f J (%.2f %%, 95 %% interval %.2f to %.2f)",
+                                       saving.saved.count, saving.saved_pct,
+                                       percent(saving.saved_low), percent(saving.saved_high));
+    else if (saving.plans > 1 && saving.saved_low != saving.saved_high)
+        line += kdvfs::io::format_text(": saved about %.0f J (%.2f %%), by this plan not known yet",
+                                       saving.saved.count, saving.saved_pct);
+    else
+        line += ": saving not known yet";
     line += kdvfs::io::format_text(", lost %.1f s of %.1f s", saving.lost.count(),
                                    saving.budget.count());
     if (saving.paid_back)

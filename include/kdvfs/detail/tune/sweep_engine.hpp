@@ -22,6 +22,7 @@
 #include <kdvfs/tune/sweep_options.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -200,11 +201,16 @@ public:
             }
         }
         sink_.leave_all();
-        service_->keep_record(false);
+        end_record();
         if (kdvfs::detail::fork_generation() == generation_) note_clock(options_.baseline);
     }
     SweepEngine(const SweepEngine&) = delete;
     SweepEngine& operator=(const SweepEngine&) = delete;
+
+    /// Nothing more is measured: the record of the GPU is another's from now on.
+    void end_record() {
+        if (!record_ended_.exchange(true)) service_->keep_record(false);
+    }
 
     kdvfs::detail::ScopeSink& scope_sink() override { return sink_; }
 
@@ -430,7 +436,7 @@ private:
             ingest(paired_.take_rest());
             if (file_) write_trace();
             sink_.leave_all();  // of streams that come to rest now, too
-            service_->keep_record(false);
+            end_record();
             return service_->next_iteration();
         }
         sink_.enclose(&service_->kind_of(
@@ -647,8 +653,9 @@ private:
     std::uint64_t block_ = 0;       ///< numbers the iterations: kinds may change with each
     std::uint32_t iterations_ = 0;  ///< of the block under way
     std::uint64_t scopes_ = 0;      ///< entered in the block under way
-    std::uint32_t window_ = 0;      ///< of the block under way
-    detail::LaunchTrace earlier_;   ///< iterations that runs before this one recorded
+    std::atomic<bool> record_ended_{false};
+    std::uint32_t window_ = 0;     ///< of the block under way
+    detail::LaunchTrace earlier_;  ///< iterations that runs before this one recorded
     std::chrono::steady_clock::time_point trace_written_;
     std::uint32_t generation_ = kdvfs::detail::fork_generation();
 };
