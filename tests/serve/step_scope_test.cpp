@@ -112,6 +112,19 @@ TEST_F(StepScopes, TheClockFollowsThePhaseAndStaysBetweenStepsAlike) {
     EXPECT_EQ(device.effective_clocks(), as_found);
 }
 
+/// As a sweep's blocks and a raised floor decide: not always alike for steps that are.
+TEST_F(StepScopes, AStepRunsAtTheClockDecidedForIt) {
+    open();
+    StepDecision decision = gpu->plan().decide(decode, forever);
+    for (const Megahertz clock : {Megahertz{1700}, Megahertz{800}, Megahertz{1700}}) {
+        decision.clock = clock;
+        const StepScope scope{*gpu, stream, decode, decision};
+        run(stream, 10);
+    }
+    device.synchronize(stream);
+    EXPECT_EQ(probed, (Clocks{at_1700, slow, at_1700}));
+}
+
 TEST_F(StepScopes, AnIdleBoardHasThePlansIdleClock) {
     open();
     step(prompts);

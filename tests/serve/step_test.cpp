@@ -561,6 +561,10 @@ TEST(StepRun, SweepsPlansAndProvesInOneRun) {
     EXPECT_EQ(run.phase(), StepRun::Phase::follow) << run.reason();
     const auto change = run.proof().change();
     ASSERT_TRUE(change && run.plan());
+    EXPECT_EQ(run.plan()->buckets().size(), run.buckets().size());
+    const StepShape long_prompt{512, 16, 1500};
+    const Variant variant = run.decide(Seconds{engine.now}, long_prompt).variant;
+    EXPECT_EQ(variant.index / 2, run.buckets().bucket(long_prompt));
     const double share = run.plan()->idle_clock().count / MadeUpEngine::top;
     std::cout << "made-up engine: decode at " << to_string(run.plan()->idle_clock()) << ", power "
               << change->mean << " % (" << change->low << " to " << change->high << "), "

@@ -105,17 +105,15 @@ public:
 
     /// @throws Error as `StepSweep`
     explicit StepRun(const StepRunOptions& options)
-        : options_{options},
-          buckets_{options.sweep.grid},
-          sweep_{options.sweep},
-          proof_{options.proof_block} {}
+        : options_{options}, sweep_{options.sweep}, proof_{options.proof_block} {}
     StepRun(const StepRun&) = delete;
     StepRun& operator=(const StepRun&) = delete;
 
     [[nodiscard]] Phase phase() const { return phase_; }
     /// Why there is no plan any more; empty elsewhere.
     [[nodiscard]] const std::string& reason() const { return reason_; }
-    [[nodiscard]] const StepBuckets& buckets() const { return buckets_; }
+    /// Of its decisions' variants, in the sweep and by the plan.
+    [[nodiscard]] const StepBuckets& buckets() const { return sweep_.load().buckets(); }
     [[nodiscard]] const std::optional<StepPlan>& plan() const { return plan_; }
     [[nodiscard]] const StepProof& proof() const { return proof_; }
     /// Shares of the steps with running sequences that took longer than the gap, by the plan and
@@ -135,7 +133,7 @@ public:
         if (by_plan_) return clocks_->decide(shape, slack);
         const Megahertz clock =
             phase_ == Phase::sweep ? sweep_.clock_for(now, shape) : options_.sweep.clocks.back();
-        return {clock, buckets_.variant(shape, false), false};
+        return {clock, buckets().variant(shape, false), false};
     }
     /// A step that `decide` was asked for has run.
     void ran(StepShape shape, Seconds begin, Seconds end) {
@@ -175,7 +173,6 @@ private:
     }
 
     StepRunOptions options_;
-    StepBuckets buckets_;
     StepSweep sweep_;
     StepProof proof_;
     Phase phase_ = Phase::sweep;

@@ -255,10 +255,11 @@ inline extend::ScopeToken PlannedGpu::enter(StreamRef stream, StepShape shape,
                                             const StepDecision& decision) const {
     const Phase phase = phase_of(shape);
     if (phase == Phase::idle) return service().enter_holding(stream, *steps_->idle);
+    // The last one: a plan decides alike most of the time, a sweep does not.
     auto& kept = steps_->tallies[decision.variant.index].kind;
     const extend::ScopeKind* kind = kept.load(std::memory_order_acquire);
-    if (kind == nullptr) {
-        const ClockRequest request{.asks = true, .point = detail::PlannedSteps::clock_of(decision)};
+    const ClockRequest request{.asks = true, .point = detail::PlannedSteps::clock_of(decision)};
+    if (kind == nullptr || kind->request != request) {
         kind = &service().kind_of(detail::PlannedSteps::name_of(phase), decision.variant, request,
                                   true);
         if (!is_parents()) kept.store(kind, std::memory_order_release);
