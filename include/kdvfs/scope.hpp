@@ -45,7 +45,8 @@ template <NamedKernel K>
 class [[nodiscard]] FrequencyScope {
 public:
     /// @param gpu     what `Gpu::with<Registry>()` returned
-    /// @param stream  a stream of that GPU; null is the default stream
+    /// @param stream  a stream of that GPU; null is the default stream. On NVIDIA it must outlive
+    ///                the scope
     /// @param variant which of the kernel's shapes runs
     template <class BoundGpu>
     [[nodiscard("name the scope: a temporary ends before the kernel is launched")]] FrequencyScope(

@@ -177,6 +177,11 @@ TEST_F(NvmlReadings, ABoardWithoutASampleBufferHasNoSamples) {
 
 TEST_F(NvmlReadings, BoardsAreListedByTheirAddressesAsSysfsSpellsThem) {
     EXPECT_EQ(nvml_addresses(NVML_DOUBLE), std::vector<std::string>{"0000:1b:00.0"});
+    for (const char* spelled :
+         {"0000:1B:00.0", "00000000:1B:00.0", "1b:00.0", "0:1b:0.0", "0000:1b:00"})
+        EXPECT_EQ(nvml_address(spelled), "0000:1b:00.0") << spelled;
+    for (const char* none : {"", "h100", "GPU-1b", "1b:00.0.0", "0000:1b:00.0 "})
+        EXPECT_EQ(nvml_address(none), none);
     board().faults["nvmlDeviceGetHandleByIndex_v2"] = {.code = 4};  // another container's
     EXPECT_TRUE(nvml_addresses(NVML_DOUBLE).empty());
     EXPECT_THROW(nvml_addresses("/nowhere/libnvidia-ml.so"), Error);

@@ -121,13 +121,16 @@ struct CudaApi {
         static_cast<void>(call(driver().current_context, &context));
         return context;
     }
+    /// A default stream is that of the context that is current.
     static std::string external(Stream stream, int, Home home) {
-        void* context = home;
-        if (is_default(stream) || home == nullptr ||
-            call(driver().context_of, stream, &context) != success || context == home) {
+        void* context = nullptr;
+        const Status status = is_default(stream) ? call(driver().current_context, &context)
+                                                 : call(driver().context_of, stream, &context);
+        if (home == nullptr || status != success || context == nullptr || context == home)
             return {};
-        }
-        return "the stream belongs to another CUDA context";
+        return is_default(stream) ? "another CUDA device or context is current, whose default "
+                                    "stream it is"
+                                  : "the stream belongs to another CUDA context";
     }
     static bool is_per_thread(Stream stream) { return stream == per_thread_stream(); }
 
