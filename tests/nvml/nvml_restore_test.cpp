@@ -20,6 +20,8 @@
 namespace kdvfs::device {
 namespace {
 
+using namespace std::chrono_literals;
+
 class NvmlOwner : public NvmlDouble {
 protected:
     NvmlOwner() {
@@ -170,26 +172,74 @@ TEST_F(NvmlOwner, APowerProfileHoldsWhileItIsAskedFor) {
     EXPECT_TRUE((NvmlPreparedPoints{address, NVML_DOUBLE, ""}.prepared_points().empty()));
 }
 
-TEST_F(NvmlOwner, AKilledOwnersPowerProfileIsPutBack) {
-    board().power_profiles = 0b1000111;
+class NvmlPointOwner : public NvmlOwner {
+protected:
+    using Points = kdvfs::detail::OwnedClocks<NvmlPreparedPoints>;
+
+    NvmlPointOwner() { board().power_profiles = 0b1000111; }
+
+    /// Runs `work` in a child that is killed where it ends.
+    template <class Work>
+    void kill_after(Work work) {
+        const pid_t child = fork();
+        if (child == 0) {
+            NvmlPreparedPoints points{address, NVML_DOUBLE, owned_options().restorer};
+            Points owned{points, kdvfs::detail::RestorePlace::in_own(at("own"), points_address)};
+            work(owned);
+            ::raise(SIGKILL);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
+    }
+    /// What the watchdog has called when it is done.
+    [[nodiscard]] std::string last_calls() const {
+        const auto where = kdvfs::detail::RestorePlace::in_own(at("own"), points_address);
+        const kdvfs::detail::DeviceLock lock{where, points_address, {.for_watchdog = 5s}};
+        return calls();
+    }
+
+    static constexpr const char* points_address = "0000:1b:00.0-point";
+};
+
+TEST_F(NvmlPointOwner, ThatIsKilledHasItsProfilePutBack) {
     board().requested_profiles = 0b1000010;
-    const pid_t child = fork();
-    if (child == 0) {
-        NvmlPreparedPoints points{address, NVML_DOUBLE, owned_options().restorer};
-        kdvfs::detail::OwnedClocks<NvmlPreparedPoints> owned{
-            points, kdvfs::detail::RestorePlace::in_own(at("own"), points.info().address)};
+    kill_after([](Points& owned) {
         owned.apply({.core = {2}});
         (void)owned.read_clock_state();
-        ::raise(SIGKILL);
+    });
+    EXPECT_EQ(last_calls(),
+              "power-profiles -i 0000:1b:00.0 -cr 2\npower-profiles -i 0000:1b:00.0 -sr 1,6\n");
+}
+
+TEST_F(NvmlPointOwner, ThatIsKilledLeavesNoProfileOfTheOwnerBefore) {
+    board().requested_profiles = 0b1000000;
+    {
+        const auto where = kdvfs::detail::RestorePlace::in_own(at("own"), points_address);
+        const kdvfs::detail::RestoreRecord left{
+            where.folder,
+            {kdvfs::detail::boot_id(),
+             "nvml-point",
+             points_address,
+             1,
+             ::geteuid(),
+             {.initial = operating_point_state(0), .written = operating_point_state(0b1000000)}}};
     }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    const std::string wanted =
-        "power-profiles -i 0000:1b:00.0 -cr 2\npower-profiles -i 0000:1b:00.0 -sr 1,6\n";
-    for (int tries = 0; tries < 500 && calls() != wanted; ++tries)
-        std::this_thread::sleep_for(std::chrono::milliseconds{10});
-    EXPECT_EQ(calls(), wanted);
+    kill_after([](Points& owned) {
+        owned.apply({.core = {2}});
+        (void)owned.read_clock_state();
+    });
+    EXPECT_EQ(last_calls(), "power-profiles -i 0000:1b:00.0 -cr 2\n");
+}
+
+TEST_F(NvmlPointOwner, ThatIsKilledGoesBackToWhatSomebodyElseHasSetSince) {
+    kill_after([](Points& owned) {
+        owned.will_go_back_to(NvmlPreparedPoints::state_of({1}));
+        owned.apply({.core = {2}});
+        (void)owned.read_clock_state();
+    });
+    EXPECT_EQ(last_calls(),
+              "power-profiles -i 0000:1b:00.0 -cr 2\npower-profiles -i 0000:1b:00.0 -sr 1\n");
 }
 
 /// CUDA and NVML print capitals, and NVML eight digits of the domain.

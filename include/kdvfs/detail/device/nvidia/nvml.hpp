@@ -22,8 +22,8 @@ namespace kdvfs::inline v0_3::device {
 
 /// The workload power profiles of an NVIDIA board. A profile is asked for alone, in place of all
 /// that were asked for before, by one call (nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1, set
-/// and overwrite, which NVML's reference of R590 has); what was asked for when this object was made
-/// is what goes back. The board itself arbitrates: the profile that is enforced may be another one.
+/// and overwrite, which NVML's reference of R590 has); what the restore record says was found is
+/// what goes back. The board itself arbitrates: the profile that is enforced may be another one.
 /// Needs root, or the capability that the administrator gives out for it.
 ///
 /// In a clock state the profiles that are asked for are bits where a core clock would stand: those
@@ -40,8 +40,6 @@ public:
           update_{library().find_update_power_profiles()} {
         info_.address += "-point";
         info_.mechanism = "NVML workload power profiles";
-        if (info_.prepared_points.empty()) return;
-        found_ = requested();
     }
 
     [[nodiscard]] std::vector<PreparedPoint> prepared_points() const {
@@ -72,14 +70,22 @@ public:
         std::uint32_t all = 0;
         for (const PreparedPoint point : info_.prepared_points) all |= 1U << point.number;
         const std::string address = info_.address.substr(0, info_.address.rfind('-'));
-        return {"nvml-point", restore_functions, {restorer_, address, list(all), list(found_)}};
+        return {"nvml-point", restore_functions, {restorer_, address, list(all)}};
     }
 
 private:
-    // Words: nvidia-smi, the PCI address, the numbers of all profiles, those to put back. It is not
-    // asked what holds: what the record says is held is cleared, all where a write was under way.
+    // Words: nvidia-smi, the PCI address, the numbers of all profiles. It is not asked what holds:
+    // what the record says is held is cleared, all where a write was under way.
     static constexpr const char* restore_functions = R"sh(
-restorer=$1 address=$2 all=$3 wanted=$4 freed=
+restorer=$1 address=$2 all=$3 freed=
+
+list() { # sets numbers to those of the bits of $1: "1,6"
+    numbers= bit=0
+    while [ $bit -lt 16 ]; do
+        [ $(($1 >> bit & 1)) = 0 ] || numbers=${numbers:+$numbers,}$bit
+        bit=$((bit + 1))
+    done
+}
 
 see() { :; }
 
@@ -89,15 +95,10 @@ is_back() { [ "$freed" = "$order" ]; }
 
 put_back() {
     clear=$all
-    if [ "$held" = state ]; then
-        clear= bit=0
-        while [ $bit -lt 16 ]; do
-            [ $((held_core >> bit & 1)) = 0 ] || clear=${clear:+$clear,}$bit
-            bit=$((bit + 1))
-        done
-    fi
+    [ "$held" != state ] || { list "$held_core"; clear=$numbers; }
+    list "$found_core"
     [ -z "$clear" ] || "$restorer" power-profiles -i "$address" -cr "$clear" || return 1
-    [ -z "$wanted" ] || "$restorer" power-profiles -i "$address" -sr "$wanted" || return 1
+    [ -z "$numbers" ] || "$restorer" power-profiles -i "$address" -sr "$numbers" || return 1
     freed=$order
 }
 )sh";
@@ -140,7 +141,6 @@ put_back() {
     std::string restorer_;
     nvml::UpdatePowerProfiles update_;
     SupportedClocks none_{};
-    std::uint32_t found_ = 0;  ///< what was asked for, as bits
 };
 
 static_assert(PreparedPointControl<NvmlPreparedPoints> && Restorable<NvmlPreparedPoints>);
