@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Clocks asked for without a stream.
+#include <kdvfs/detail/gpu/prepared_points.hpp>
+
 #include <tests/gpu/rig.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -146,6 +150,71 @@ TEST(PreparedPoints, OfASimulatedGpuBoundWhatItDraws) {
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::not_supported);
     }
+}
+
+/// What a test sees of a board that may accept a switch and not do it.
+struct PointBoard {
+    std::uint32_t held = 0;
+    bool deaf = false;
+};
+
+class Points {
+public:
+    explicit Points(PointBoard& board) : board_{board} {}
+
+    [[nodiscard]] const DeviceInfo& info() const { return info_; }
+    [[nodiscard]] const SupportedClocks& supported_clocks() const { return none_; }
+    [[nodiscard]] static std::vector<PreparedPoint> prepared_points() { return {{0}, {2}, {3}}; }
+    [[nodiscard]] std::string read_operating_point() const { return std::to_string(board_.held); }
+    [[nodiscard]] static ClockState state_of(PreparedPoint point) {
+        return operating_point_state(point.number);
+    }
+    [[nodiscard]] ClockState read_clock_state() const { return state_of({board_.held}); }
+    void apply(ClockPoint point) {
+        if (!board_.deaf) board_.held = point.core.count;
+    }
+    void restore(const ClockState& state) { apply(state.cap); }
+
+private:
+    PointBoard& board_;
+    DeviceInfo info_{"Board of points", "0000:c1:00.0-point", "", ""};
+    SupportedClocks none_{};
+};
+
+TEST(PreparedPoints, ThatWerePutBackInVainAreNotTakenForTheFoundOne) {
+    PointBoard board;
+    kdvfs::detail::PreparedPointRequests requests{[&] {
+        using Switch = kdvfs::detail::DevicePointSwitch<Points, Points&>;
+        return std::make_unique<Switch>(std::make_unique<Points>(board));
+    }};
+    const std::uint64_t first = requests.begin({2});
+    board.deaf = true;
+    EXPECT_THROW(requests.end(first), Error);
+    EXPECT_EQ(board.held, 2U);
+    board.deaf = false;
+    const std::uint64_t second = requests.begin({3});
+    requests.end(second);
+    EXPECT_EQ(board.held, 0U);
+    board.held = 2;  // somebody else's, and left by the request before
+    const std::uint64_t third = requests.begin({3});
+    requests.end(third);
+    EXPECT_EQ(board.held, 2U);
+    EXPECT_FALSE(requests.close());
+    EXPECT_EQ(board.held, 2U);
+}
+
+TEST(PreparedPoints, ThatWerePutBackInVainAreTriedAgainAtTheEnd) {
+    PointBoard board;
+    kdvfs::detail::PreparedPointRequests requests{[&] {
+        using Switch = kdvfs::detail::DevicePointSwitch<Points, Points&>;
+        return std::make_unique<Switch>(std::make_unique<Points>(board));
+    }};
+    const std::uint64_t request = requests.begin({2});
+    board.deaf = true;
+    EXPECT_THROW(requests.end(request), Error);
+    board.deaf = false;
+    EXPECT_FALSE(requests.close());
+    EXPECT_EQ(board.held, 0U);
 }
 
 }  // namespace

@@ -57,7 +57,13 @@ public:
     void put_back() override {
         const CommandOutcome outcome =
             run({.kind = ClockCommand::Kind::restore, .history = history_}, std::nullopt);
-        const auto initial = std::exchange(history_, {.initial = *outcome.state}).initial;
+        const ClockState initial = history_.initial;
+        const bool refused =
+            outcome.restore == RestoreDecision::write_back && *outcome.state != initial;
+        if (refused)
+            history_ = {.initial = initial, .written = outcome.state};
+        else
+            history_ = {.initial = *outcome.state};
         if (outcome.restore == RestoreDecision::leave_external) {
             throw Error{Errc::external_change,
                         {.action = "put back the operating point",
