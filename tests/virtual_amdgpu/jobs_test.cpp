@@ -356,6 +356,20 @@ TEST_F(Node, TakesBackAGpuThatWasHeldAtItsHighestClock) {
     EXPECT_TRUE(is_as_found(0)) << FileSystem::settings(0);
 }
 
+TEST_F(Node, IsDrainedWhereTheEpilogCannotTakeTheClockFilesBack) {
+    ASSERT_EQ(prolog(alice, gpus[0]), 0);
+    std::filesystem::create_directory("/run/programs");
+    std::ofstream{"/run/programs/chown"} << "#!/bin/sh\n"
+                                            "case $2 in /sys/*) exit 1 ;; esac\n"
+                                            "exec /bin/chown \"$@\"\n";
+    ::chmod("/run/programs/chown", 0755);
+    const std::string path = std::getenv("PATH");
+    ::setenv("PATH", ("/run/programs:" + path).c_str(), 1);
+    EXPECT_EQ(epilog(gpus[0]), 1);
+    ::setenv("PATH", path.c_str(), 1);
+    EXPECT_EQ(epilog(gpus[0]), 0);
+}
+
 TEST_F(Node, WhoseEpilogNeverRanHasItsPowerLimitBackByTheProlog) {
     using Limit = device::amd::SysfsPowerLimit;
     ASSERT_EQ(prolog(0, gpus[0]), 0);

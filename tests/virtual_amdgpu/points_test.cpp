@@ -342,5 +342,28 @@ TEST_F(PreparedPoints, NeedTheRightToWriteTheirFile) {
     EXPECT_FALSE(std::ifstream{"/run/kdvfs/" + address + "-point/record"});
 }
 
+/// As after a switch that hung while the clocks' record was removed in peace.
+TEST_F(PreparedPoints, OfAProcessThatLivesOnFailTheEpilog) {
+    ASSERT_EQ(script("prolog.sh", std::to_string(alice)), 0);
+    const pid_t escaped = start(
+        [&] {
+            const auto card = device::amd::find_card(*device::amd::parse_pci_address(address));
+            device::amd::PreparedPoints points{card};
+            restore::OwnedClocks<device::amd::PreparedPoints> owned{points};
+            owned.apply({.core = {2}});
+            static_cast<void>(owned.read_clock_state());
+            *said_ = 1;
+            while (true) ::pause();
+        },
+        CLONE_NEWPID, alice);
+    wait_until_said();
+    EXPECT_EQ(held(), "2");
+    EXPECT_NE(script("epilog.sh", ""), 0);
+    EXPECT_EQ(held(), "2");
+    EXPECT_TRUE(std::ifstream{"/run/kdvfs/" + address + "-point/record"});
+    virtual_amdgpu::kill_container(escaped);
+    end_of(escaped);
+}
+
 }  // namespace
 }  // namespace kdvfs

@@ -9,14 +9,15 @@
 shared=/run/kdvfs
 restore=${KDVFS_RESTORE:-kdvfs-restore}
 
-# give_back ADDRESS: fails where its clocks are not back.
+# give_back ADDRESS: fails where its clocks are not back, or their files still the user's.
 give_back() {
     "$restore" "$1"
     owed=$?
+    kept=0
     for file in power_dpm_force_performance_level pp_od_clk_voltage pp_dpm_sclk \
         app_modes/active_profile; do
         path=/sys/bus/pci/devices/$1/$file
-        [ ! -e "$path" ] || { chown root "$path" && chmod 0644 "$path"; } || owed=1
+        [ ! -e "$path" ] || { chown root "$path" && chmod 0644 "$path"; } || kept=1
     done
     # A process of the job that escaped may hold the lock still, but has lost the clock files.
     [ $owed -eq 0 ] || { "$restore" --suspended "$1" && owed=0; }
@@ -31,7 +32,7 @@ give_back() {
     done
     [ $owed -ne 0 ] || rm -rf "$shared/snapshots/$1" "$shared/snapshots/$1-point" \
         "$shared/snapshots/$1-power"
-    return $owed
+    [ $owed -eq 0 ] && [ $kept -eq 0 ]
 }
 
 status=0

@@ -176,7 +176,8 @@ private:
             noting_error(outcome, [&] {
                 // Nothing beats in these records: that their owner is frozen, and does not work,
                 // shows by the one of the clocks, where that is of the same process.
-                if (request_.suspended && !have_one_owner(gpu, other)) return;
+                if (request_.suspended && !have_one_owner(gpu, other))
+                    return require_nothing_pending(other);
                 settle_records(other, outcome);
             });
         }
@@ -206,6 +207,27 @@ private:
         return false;
     }
 
+    /// Whoever reads "all is well" removes the record. One of root's own, as of a daemon that
+    /// limits power, is no job's.
+    void require_nothing_pending(const std::string& name) const {
+        for (const std::string& root : request_.folders) {
+            const auto folder = kdvfs::restore::RestoreFolder::find(root + "/" + name);
+            if (!folder || folder->owner() == 0 || !may_settle(*folder)) continue;
+            const auto entry = kdvfs::restore::find_record(*folder, name);
+            if (!entry || !entry->has_pending_restore()) continue;
+            throw Error{kdvfs::Errc::busy,
+                        {"restore under a suspended process", name,
+                         "nothing shows whether process " + std::to_string(entry->process) +
+                             " of user " + std::to_string(entry->user) + " is at work",
+                         "end that process, then run this without --suspended"}};
+        }
+    }
+
+    /// Root settles everybody's records, others their own.
+    static bool may_settle(const kdvfs::restore::RestoreFolder& folder) {
+        return ::geteuid() == 0 || folder.owner() == ::geteuid();
+    }
+
     /// In each folder.
     void settle_records(const std::string& name, Outcome& outcome) const {
         for (const std::string& root : request_.folders) {
@@ -215,7 +237,7 @@ private:
 
     void settle_record(const std::string& root, const std::string& name, Outcome& outcome) const {
         auto folder = kdvfs::restore::RestoreFolder::find(root + "/" + name);
-        if (!folder || (::geteuid() != 0 && folder->owner() != ::geteuid())) return;
+        if (!folder || !may_settle(*folder)) return;
         if (!kdvfs::restore::find_record(*folder, name)) {
             if (!folder->open(kdvfs::restore::record_name).is_open()) return;
             if (!request_.dry_run) folder->remove(kdvfs::restore::record_name);
