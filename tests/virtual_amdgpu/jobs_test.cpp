@@ -339,6 +339,41 @@ TEST_F(Node, WithoutAFolderForAllHasOneForEachUser) {
     std::system(("rm -rf /tmp/kdvfs-" + std::to_string(alice)).c_str());
 }
 
+/// A group may set the clocks, by an udev rule, and root has made the lock and a folder of its own.
+TEST_F(Node, SettlesARecordOfAUsersOwnUnderTheMachinesLock) {
+    const std::string files = "/sys/bus/pci/devices/" + gpus[0];
+    for (const char* name : {"power_dpm_force_performance_level", "pp_od_clk_voltage"}) {
+        ASSERT_EQ(::chown((files + "/" + name).c_str(), 0, bob), 0);
+        ASSERT_EQ(::chmod((files + "/" + name).c_str(), 0664), 0);
+    }
+    ASSERT_EQ(refusal(0, gpus[0]), std::nullopt);
+    const pid_t owner = start(bob, [&] {
+        Owned owned{gpus[0]};
+        owned.lower();
+        shared_->watchdog = owned.clocks.watchdog();
+        shared_->said = 1;
+        return ::pause();
+    });
+    wait_for_words(1);
+    const auto restore_as_bob = [&](const std::string& words) {
+        const std::string command = KDVFS_RESTORE_PROGRAM " " + words + " >/dev/null 2>&1";
+        return end_of(start(bob, [&] { return WEXITSTATUS(std::system(command.c_str())); }));
+    };
+    // A lock from before root came is nobody's.
+    const std::string own = "/tmp/kdvfs-" + std::to_string(bob);
+    std::ofstream{own + "/" + gpus[0] + ".lock"} << "";
+    EXPECT_EQ(restore_as_bob(gpus[0]), 1) << "it is at work";
+    EXPECT_FALSE(is_as_found(0));
+    std::filesystem::remove(own + "/" + gpus[0] + ".lock");
+    ::kill(shared_->watchdog, SIGKILL);
+    ::kill(owner, SIGKILL);
+    EXPECT_EQ(end_of(owner), -SIGKILL);
+    EXPECT_FALSE(is_as_found(0));
+    EXPECT_EQ(restore_as_bob(gpus[0]), 0);
+    EXPECT_TRUE(is_as_found(0));
+    std::filesystem::remove_all(own);
+}
+
 TEST_F(Node, TakesBackAGpuThatWasHeldAtItsHighestClock) {
     ASSERT_EQ(prolog(alice, gpus[0]), 0);
     const auto job = [&] {

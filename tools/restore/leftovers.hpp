@@ -246,12 +246,18 @@ private:
             return;
         }
         outcome.said += words_of_watchdog(*folder);
-        const kdvfs::restore::RestorePlace place{std::move(*folder), root + "/" + name + ".lock"};
+        const kdvfs::restore::RestorePlace place{std::move(*folder), lock_of(root, name)};
         const kdvfs::restore::Snapshots snapshots{root};
         if (request_.dry_run) return look(place, name, snapshots, outcome);
         const auto done = request_.suspended ? settle_frozen(place, name, snapshots)
                                              : settle(place, name, snapshots);
         outcome.decision = std::max(outcome.decision, done);
+    }
+
+    static std::string lock_of(const std::string& root, const std::string& name) {
+        using kdvfs::restore::RestorePlace;
+        return root == RestorePlace::own_root() ? RestorePlace::own_lock(name)
+                                                : root + "/" + name + ".lock";
     }
 
     /// Says what would be restored, and to what. Takes no lock.

@@ -187,9 +187,8 @@ struct RestorePlace {
                 return RestorePlace{std::move(*folder), shared_lock, true};
             }
         }
-        const std::string own = own_root() + "/" + device;
-        const std::string lock = has_lock ? shared_lock : own + ".lock";
-        auto folder = RestoreFolder::find(own);
+        const std::string lock = own_lock(device, machine);
+        auto folder = RestoreFolder::find(own_root() + "/" + device);
         if (!folder || ::access(lock.c_str(), R_OK) != 0) return std::nullopt;
         return RestorePlace{std::move(*folder), lock, has_lock};
     }
@@ -233,6 +232,14 @@ struct RestorePlace {
         if (!named.empty()) return named;
         const std::string parent = may_make_in("/run/lock") ? "/run/lock" : "/tmp";
         return parent + "/kdvfs-" + std::to_string(::geteuid());
+    }
+
+    /// The lock of a record in `own_root()`: the machine's, where there is one.
+    /// @throws Error (refused) where the GPU is given to somebody else
+    static std::string own_lock(const std::string& device,
+                                const std::string& machine = machine_root) {
+        const std::string shared_lock = machine + "/" + device + ".lock";
+        return may_read(shared_lock, device) ? shared_lock : own_root() + "/" + device + ".lock";
     }
 
     /// The same place once more, after what was there has been removed.
