@@ -176,6 +176,24 @@ TEST_F(Owner, ReplacesAWatchdogThatWasKilled) {
     EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
 }
 
+TEST_F(Owner, StartsAWatchdogThatCouldNotBeReplacedWhenItLooksNext) {
+    const pid_t owner = start_owner([](Clocks& clocks) {
+        ::kill(clocks.watchdog(), SIGKILL);
+        std::this_thread::sleep_for(20ms);
+        rlimit files{};
+        ::getrlimit(RLIMIT_NOFILE, &files);
+        const rlimit low{10, files.rlim_max};  // enough for a board's files, not for a pipe
+        ::setrlimit(RLIMIT_NOFILE, &low);
+        static_cast<void>(clocks.read_clock_state());
+        if (clocks.watchdog() != 0) return 1;
+        ::setrlimit(RLIMIT_NOFILE, &files);
+        static_cast<void>(clocks.read_clock_state());
+        return ::raise(SIGKILL);
+    });
+    EXPECT_EQ(status_of(owner), -SIGKILL);
+    EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
 TEST_F(Owner, IsNotHeldUpByAWatchdogThatStandsStill) {
     const auto began = Clock::now();
     {
@@ -352,6 +370,53 @@ TEST_F(Owner, WhoseFolderIsRemovedIsStillRestoredByItsWatchdog) {
     });
     EXPECT_EQ(status_of(owner), -SIGKILL);
     EXPECT_LT(time_until([&] { return level() == "auto"; }), 2s);
+}
+
+/// A board whose next watchdog ends at once.
+class UnwatchableBoard : public FileBoard {
+public:
+    using FileBoard::FileBoard;
+    [[nodiscard]] RestoreScript restore_script() const {
+        RestoreScript script = FileBoard::restore_script();
+        if (unwatchable) script.functions = "exit 1\n";
+        return script;
+    }
+    bool unwatchable = false;
+};
+
+TEST_F(Owner, WhoseNewRecordHasNoWatchdogYetKeepsTheOneBefore) {
+    enum class End { holding, restored, watched_again };
+    for (const End end : {End::holding, End::restored, End::watched_again}) {
+        const pid_t owner = start([&] {
+            UnwatchableBoard board{files_};
+            OwnedClocks<UnwatchableBoard> clocks{board, place()};
+            const auto look = [&] { return clocks.read_clock_state(); };
+            clocks.apply({900_MHz, auto_clock});
+            static_cast<void>(look());
+            std::filesystem::remove(own_.at("own") + "/0000:c1:00.0/record");
+            board.unwatchable = true;
+            static_cast<void>(look());
+            if (board.level() != "manual") return 1;
+            if (end == End::restored) {
+                clocks.restore({});
+                static_cast<void>(look());
+                board.apply({700_MHz, auto_clock});  // by somebody else
+            } else if (end == End::watched_again) {
+                const pid_t first = clocks.watchdog();
+                board.unwatchable = false;
+                static_cast<void>(look());
+                std::this_thread::sleep_for(50ms);  // the first ends
+                if (clocks.watchdog() == first || board.level() != "manual") return 2;
+            }
+            return ::raise(SIGKILL);
+        });
+        EXPECT_EQ(status_of(owner), -SIGKILL);
+        const std::string wanted = end == End::restored ? "manual" : "auto";
+        EXPECT_LT(time_until([&] { return level() == wanted; }), 2s);
+        std::this_thread::sleep_for(50ms);
+        EXPECT_EQ(level(), wanted);
+        files_.write(FileBoard::level_file, "auto\n");
+    }
 }
 
 TEST_F(Owner, WhoHasLostTheDeviceWritesNoMore) {

@@ -183,6 +183,15 @@ RestoreDecision settle(const RestoreFolder& folder, const RestoreEntry& entry, D
     return decision;
 }
 
+/// Where orphans come back to this process, so do dead ones.
+inline void reap(pid_t watchdog) noexcept {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{200};
+    while (::waitpid(watchdog, nullptr, WNOHANG) == 0 &&
+           std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+}
+
 /// `ClockControl` that outlives its process: holds the device's lock, keeps the restore record,
 /// which says what is owed before the device is written, and has a watchdog from the first write
 /// on. What an earlier owner left behind is settled first. A switch costs two stores into the
@@ -224,7 +233,7 @@ public:
         const pid_t watchdog = this->watchdog();
         if (!pending_restore) {
             // Said before the lock is let go of: the watchdog reads it, and does nothing.
-            record_->write({.initial = history_.initial});
+            write({.initial = history_.initial});
             if (!record_->is_removed()) record_->remove();  // else another's lies there
             lock_->release();
         }
@@ -263,7 +272,8 @@ public:
     [[nodiscard]] ClockState read_clock_state() {
         keep_record_noexcept();
         record_->beat();
-        if (watchdog_ && !watchdog_->lives()) replace_watchdog_noexcept();
+        const bool needs_watchdog = watchdog_ || history_.written || history_.uncertain;
+        if (needs_watchdog && !is_watched()) replace_watchdog_noexcept();
         ClockState state = device_.read_clock_state();
         // As it was found: a reset, or put back while this process was stopped.
         const bool put_back = history_.written && state == history_.initial;
@@ -276,14 +286,14 @@ public:
     void will_go_back_to(const ClockState& found) {
         if (found == history_.initial || history_.uncertain) return;
         history_ = {.initial = found};
-        record_->write(history_);
+        write(history_);
     }
 
     /// @throws Error (busy) where lock and record were removed, and another process has taken the
     /// device since; (io) where they cannot be made again; and as the device
     void apply(ClockPoint point) {
         keep_record({});
-        if (!watchdog_ || !watchdog_->lives()) start_watchdog();
+        if (!is_watched()) start_watchdog();
         note_uncertain();
         device_.apply(point);
     }
@@ -291,7 +301,7 @@ public:
     /// What is owed is paid even where no watchdog can be started.
     void restore(const ClockState& state) {
         keep_record_noexcept();
-        if (!watchdog_ || !watchdog_->lives()) replace_watchdog_noexcept();
+        if (!is_watched()) replace_watchdog_noexcept();
         note_uncertain();
         device_.restore(state);
     }
@@ -302,9 +312,7 @@ public:
         note_uncertain();
         device_.probe();
         static_cast<void>(read_clock_state());
-        // The device may be put back in another way from here on. What the old watchdog reads when
-        // its pipe ends is the old record, by which nothing is owed.
-        record_ = new_record(*place_);
+        replace_record(*place_);  // the device may be put back in another way from here on
         start_watchdog();
     }
 
@@ -344,12 +352,27 @@ private:
                 history_.uncertain = history_.written.has_value();
             }
         }
-        auto record = new_record(*place);
-        record_->write({.initial = history_.initial});  // which the old watchdog reads
-        record_ = std::move(record);
+        replace_record(*place);
         place_ = std::move(place);
         if (lock) lock_ = std::move(lock);
         if (watchdog_) start_watchdog();
+    }
+
+    /// The watchdog goes on by the record before until another watches this one.
+    void replace_record(const RestorePlace& place) {
+        auto before = std::exchange(record_, new_record(place));
+        if (watchdog_ && !watched_) watched_ = std::move(before);
+    }
+
+    /// Whether a watchdog lives that reads the present record.
+    [[nodiscard]] bool is_watched() const noexcept {
+        return !watched_ && watchdog_ && watchdog_->lives();
+    }
+
+    /// Into the record, and into an earlier one that the watchdog still reads.
+    void write(const ClockHistory& history) {
+        record_->write(history);
+        if (watched_) watched_->write(history);
     }
 
     /// Without a wait, and tried again at the next call: `apply` says what is wrong.
@@ -375,27 +398,27 @@ private:
         record_->beat();
         if (history_.uncertain) return;
         history_.uncertain = true;
-        record_->write(history_);
+        write(history_);
     }
 
     void note_held(const ClockState& state) {
         history_.uncertain = false;
         history_.written.reset();
         if (state != history_.initial) history_.written = state;
-        record_->write(history_);
+        write(history_);
     }
 
     /// Waits until it says that it watches: what cannot run is found out now, not when it is
-    /// needed.
+    /// needed. A watchdog of an earlier record ends only then, and finds nothing to put back.
     /// @throws Error (io)
     void start_watchdog() {
-        watchdog_.reset();
+        if (!watched_) watchdog_.reset();  // it has ended
         record_->clear_note();
-        watchdog_.emplace(device_.restore_script(), lock_->descriptor(), record_->descriptor());
+        auto fresh = std::make_unique<Watchdog>(device_.restore_script(), lock_->descriptor(),
+                                                record_->descriptor());
         const auto deadline = Clock::now() + std::chrono::seconds{5};
         while (record_->note().words != "watching") {
-            if (!watchdog_->lives() || Clock::now() >= deadline) {
-                watchdog_.reset();
+            if (!fresh->lives() || Clock::now() >= deadline) {
                 throw Error{Errc::io,
                             {.action = "start the watchdog that puts clocks back",
                              .object = to_string(device_.info()),
@@ -405,6 +428,9 @@ private:
             std::this_thread::sleep_for(std::chrono::microseconds{200});
         }
         watchdog_process_ = record_->note().process;
+        if (watched_) watched_->write({.initial = history_.initial});
+        watched_.reset();
+        watchdog_ = std::move(fresh);
     }
 
     /// The record holds without a watchdog, too.
@@ -427,21 +453,14 @@ private:
         }
     }
 
-    /// Where orphans come back to this process, so do dead ones.
-    static void reap(pid_t watchdog) noexcept {
-        const auto deadline = Clock::now() + std::chrono::milliseconds{200};
-        while (::waitpid(watchdog, nullptr, WNOHANG) == 0 && Clock::now() < deadline) {
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
-        }
-    }
-
     Device& device_;
     std::unique_ptr<RestorePlace> place_;
     std::unique_ptr<DeviceLock> lock_;
     RestoreDecision settled_ = RestoreDecision::nothing;
     ClockHistory history_{};
     std::unique_ptr<RestoreRecord> record_;
-    std::optional<Watchdog> watchdog_;
+    std::unique_ptr<RestoreRecord> watched_;  ///< an earlier one, where the watchdog reads that
+    std::unique_ptr<Watchdog> watchdog_;
     pid_t watchdog_process_ = 0;
     std::uint32_t generation_ = fork_generation();
 };
