@@ -4,6 +4,7 @@
 #include "double_fixture.hpp"
 
 #include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/detail/restore/shared_clocks.hpp>
 #include <kdvfs/nvidia.hpp>
 #include <tests/restoring/temporary_folder.hpp>
 
@@ -250,6 +251,42 @@ TEST_F(NvmlOwner, IsOneOwnerHoweverTheAddressIsSpelled) {
         const Clocks owner{gpu, place()};
         EXPECT_TRUE(kdvfs::detail::find_record(place().folder, address)) << "it can be read";
     }
+}
+
+TEST_F(NvmlOwner, WhoOpenedUnderAnothersLockDrivesWhenThatHasEnded) {
+    using Shared = kdvfs::detail::SharedClocks<Nvml>;
+    ::setenv("KDVFS_RECORDS", at("own").c_str(), 1);
+    auto first = std::make_unique<kdvfs::detail::OwnedDevice<Nvml>>(address, owned_options());
+    const ClockState found = first->clocks.read_clock_state();
+    first->clocks.apply({.core = 1000_MHz});
+    static_cast<void>(first->clocks.read_clock_state());
+    board().limit_reasons = 0x2;  // its kernels run
+    Nvml gpu{address, owned_options()};
+    Shared second{gpu};
+    EXPECT_FALSE(second.drives());
+    first->clocks.restore(found);
+    static_cast<void>(first->clocks.read_clock_state());
+    first.reset();
+    board().limit_reasons = 0;
+    second.may_be_free();
+    ASSERT_TRUE(second.take_over());
+    EXPECT_EQ(second.read_clock_state(), found);
+    second.apply({.core = 1500_MHz});
+    EXPECT_EQ(board().core_lock, (std::pair{210U, 1500U}));
+    second.restore(found);
+    EXPECT_FALSE(board().core_lock);
+    static_cast<void>(second.read_clock_state());
+    ::unsetenv("KDVFS_RECORDS");
+}
+
+TEST_F(NvmlOwner, LeavesClocksThatSomebodyElseHasSet) {
+    ::setenv("KDVFS_RECORDS", at("own").c_str(), 1);
+    board().limit_reasons = 0x2;
+    kdvfs::detail::OwnedDevice<Nvml> owned{address, owned_options()};
+    ASSERT_TRUE(owned.clocks.drives());
+    EXPECT_EQ(error_of([&] { owned.clocks.apply({.core = 1000_MHz}); }).code(), Errc::busy);
+    EXPECT_TRUE(board().writes.empty());
+    ::unsetenv("KDVFS_RECORDS");
 }
 
 TEST_F(NvmlOwner, AKilledOwnersLocksAreFreedDomainByDomain) {

@@ -192,6 +192,13 @@ inline void reap(pid_t watchdog) noexcept {
     }
 }
 
+/// A device that looked at opening whether somebody else had set its clocks: who drove it then, by
+/// kdvfs, may have let go since. `look_again()` is called once its lock is held.
+template <class Device>
+concept LooksAgain = requires(Device& device) {
+    device.look_again();
+};
+
 /// `ClockControl` that outlives its process: holds the device's lock, keeps the restore record,
 /// which says what is owed before the device is written, and has a watchdog from the first write
 /// on. What an earlier owner left behind is settled first. A switch costs two stores into the
@@ -213,6 +220,7 @@ public:
           place_{std::make_unique<RestorePlace>(std::move(place))},
           lock_{std::make_unique<DeviceLock>(*place_, device.info().address, patience)} {
         const std::string& address = device.info().address;
+        if constexpr (LooksAgain<Device>) device.look_again();
         if (const auto left = find_record(place_->folder, address)) {
             settled_ = settle(place_->folder, believed(*left, *place_), device);
         }

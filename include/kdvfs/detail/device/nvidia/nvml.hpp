@@ -261,6 +261,11 @@ public:
         limited_at_opening_ = false;  // by that owner
     }
 
+    /// The clocks that were set at opening may have been those of a process that has let go since.
+    void look_again() {
+        if (limited_at_opening_) limited_at_opening_ = read_limit_reasons().set_clocks();
+    }
+
     [[nodiscard]] std::unique_ptr<NvmlPreparedPoints> open_prepared_points() const {
         return std::make_unique<NvmlPreparedPoints>(info_.address, options_.library,
                                                     options_.restorer);
