@@ -192,7 +192,8 @@ TEST(Watchdog, TriesForAsLongAsTheDeviceRefuses) {
 
 TEST(Watchdog, OutlivesTheSignalsOfTerminalAndScheduler) {
     Watched watched{mi300, {.initial = {}, .uncertain = true}, "manual", mi300_table};
-    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2}) {
+    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGXCPU,
+                             SIGXFSZ, SIGALRM, SIGVTALRM, SIGPROF}) {
         ::kill(watched.process(), signal);
     }
     EXPECT_EQ(watched.end(), "restored");

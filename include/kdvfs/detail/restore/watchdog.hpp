@@ -39,7 +39,7 @@ namespace kdvfs::inline v0_3::restore {
 /// It goes on behind two process images: the shell that was started ends at once, so the one that
 /// watches is an orphan that no `wait` of the program ever sees.
 inline constexpr std::string_view watchdog_head = R"sh(
-trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU USR1 USR2
+trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU USR1 USR2 XCPU XFSZ ALRM VTALRM PROF
 set -f
 cd /
 owner=$1 started=$2
@@ -293,19 +293,19 @@ private:
         ::posix_spawn_file_actions_adddup2(&actions, record, 5);
         add_closes(actions, 6, true);
         // A shell keeps the mask that it is started with: not even before its trap is set can a
-        // scheduler's SIGTERM end it.
+        // scheduler's SIGTERM or SIGXCPU end it. It waits for its commands by SIGCHLD, and a bash
+        // before 5.2 for the end of a timeout by SIGALRM.
         sigset_t blocked;
-        sigemptyset(&blocked);
-        for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGTSTP, SIGTTIN,
-                                 SIGTTOU, SIGUSR1, SIGUSR2}) {
-            sigaddset(&blocked, signal);
+        sigset_t defaults;
+        sigfillset(&blocked);
+        sigemptyset(&defaults);
+        for (const int signal : {SIGCHLD, SIGALRM}) {
+            sigdelset(&blocked, signal);
+            sigaddset(&defaults, signal);
         }
         ::posix_spawnattr_setflags(
             &attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
         ::posix_spawnattr_setsigmask(&attributes, &blocked);
-        sigset_t defaults;
-        sigemptyset(&defaults);
-        for (const int signal : {SIGCHLD, SIGALRM}) sigaddset(&defaults, signal);
         ::posix_spawnattr_setsigdefault(&attributes, &defaults);
         pid_t first = -1;
         const int error =
