@@ -200,6 +200,20 @@ TEST_F(ThreadLoopTest, AClosedGpuLetsGoOfItsDevice) {
     EXPECT_EQ(board_.use_count(), 1);
 }
 
+/// The core of a GPU whose threads could not be started has no loop.
+TEST_F(ThreadLoopTest, WhatSwitchesPointsLetsGoWhereNoThreadCouldBeStarted) {
+    using Core = detail::GpuCore<prompt::Runtime>;
+    detail::GpuParts<prompt::Runtime> parts{.info = board_->info(),
+                                            .clocks = board_->supported_clocks(),
+                                            .runtime = doubles::borrowed(runtime_)};
+    parts.points = std::make_unique<detail::PreparedPointRequests>(
+        [board = board_] { return std::unique_ptr<detail::PointSwitch>{}; });
+    auto core = detail::share(std::make_unique<Core>(std::move(parts), GpuOptions{}));
+    EXPECT_GT(board_.use_count(), 1);
+    core.reset();
+    EXPECT_EQ(board_.use_count(), 1);
+}
+
 TEST_F(ThreadLoopTest, TheHighestOfSeveralStreamsWins) {
     const auto gpu = open();
     FrequencyScope<Gelu> low{gpu, stream(0)};

@@ -412,12 +412,14 @@ public:
     void end_trace() override { meter_->end_trace(); }
 
     void shut_down() noexcept override {
-        if (!loop_ || in_forked_child()) return;
+        if (in_forked_child()) return;
         const std::lock_guard lock{closing_};  // whoever comes second waits until it is done
         if (ended_.exchange(true)) return;
-        arbiter_.release();
-        repeater_.say_end();
-        finished_ = loop_->finish();
+        if (loop_) {  // else its threads could not be started
+            arbiter_.release();
+            repeater_.say_end();
+            finished_ = loop_->finish();
+        }
         if (!points_) return;
         if (const auto error = points_->close()) keep(*error);
     }
