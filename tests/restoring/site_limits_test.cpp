@@ -30,10 +30,24 @@ TEST(SiteLimits, AreTheStricterOfTheLinesForADevice) {
     EXPECT_EQ(parsed("0000:c4:00.0 core 1000 1000\n").path, "") << "of another device";
 }
 
+TEST(SiteLimits, HoldHoweverTheAddressIsSpelled) {
+    for (const char* spelled : {"0000:C1:00.0", "00000000:C1:00.0", "00000000:c1:00.0"}) {
+        const std::string line = std::string{spelled} + " core - 1200\n";
+        EXPECT_EQ(parsed(line).ceiling.core, 1200_MHz) << spelled;
+        EXPECT_EQ(parse_site_limits(line, "limits", spelled).ceiling.core, 1200_MHz) << spelled;
+    }
+    for (const char* other : {"0001:c1:00.0", "0000:c1:00.1", "0000:c1:01.0"})
+        EXPECT_EQ(parsed(std::string{other} + " core - 1200\n").path, "") << other;
+    EXPECT_EQ(parse_site_limits("all core - 1200\n", "limits", "a name").ceiling.core, 1200_MHz);
+    EXPECT_EQ(parse_site_limits("0000:c1:00.0 core - 1200\n", "limits", "a name").path, "");
+}
+
 TEST(SiteLimits, ALineThatIsNoneIsAnErrorThatNamesIt) {
     for (const char* line :
          {"all", "all core", "all core 500", "all core 500 x", "all core -5 900", "all core 0 900",
-          "all sclk 500 900", "all core 500 900 1", "all core 500 999999"}) {
+          "all sclk 500 900", "all core 500 900 1", "all core 500 999999", "c1:00.0 core - 900",
+          "0000:c1:00 core - 900", "0000:c1:00.00 core - 900", "ALL core - 900", "0 core - 900",
+          "GPU-0ab1 core - 900"}) {
         try {
             static_cast<void>(parsed("\n" + std::string{line} + "\n"));
             FAIL() << line;

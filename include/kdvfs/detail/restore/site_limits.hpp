@@ -13,10 +13,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -46,9 +48,22 @@ struct SiteLimits {
     }
 };
 
+/// The parts of a PCI address; nothing where the text is none. Tools differ in capitals and in the
+/// digits of the domain: nvidia-smi prints "00000000:1B:00.0" of "0000:1b:00.0".
+inline std::optional<std::array<unsigned, 4>> parts_of_address(const std::string& text) {
+    std::array<unsigned, 4> parts{};
+    char more = 0;
+    if (text.find_first_not_of("0123456789abcdefABCDEF:.") != std::string::npos ||
+        std::sscanf(text.c_str(), "%8x:%2x:%2x.%1x%c", &parts[0], &parts[1], &parts[2], &parts[3],
+                    &more) != 4) {
+        return std::nullopt;
+    }
+    return parts;
+}
+
 /// Reads the lines of a limits file that are for a device. A line is "DEVICE DOMAIN FLOOR CEILING":
-/// a PCI address or "all"; "core" or "memory"; MHz, or "-" for none. Several lines for one device
-/// are all obeyed. "#" begins a comment.
+/// a PCI address with its domain, or "all"; "core" or "memory"; MHz, or "-" for none. Several lines
+/// for one device are all obeyed. "#" begins a comment.
 /// @param path for errors
 /// @throws Error (invalid_input) naming the line that is none
 inline SiteLimits parse_site_limits(std::string_view text, const std::string& path,
@@ -78,15 +93,17 @@ inline SiteLimits parse_site_limits(std::string_view text, const std::string& pa
         const auto floor = clock(low);
         const auto ceiling = clock(high);
         const bool is_domain = domain == "core" || domain == "memory";
-        if (!is_domain || !floor || !ceiling || words >> more) {
+        const auto address = parts_of_address(who);
+        const bool is_device = who == "all" || address;
+        if (!is_device || !is_domain || !floor || !ceiling || words >> more) {
             throw Error{Errc::invalid_input,
                         {.action = "read the limits that the administrator set",
                          .object = path + ":" + std::to_string(number),
                          .vendor_words = "\"" + line + "\"",
                          .remedy = "ask the administrator to write: DEVICE core|memory FLOOR "
-                                   "CEILING, in MHz or -"}};
+                                   "CEILING, in MHz or -; DEVICE as all or 0000:c1:00.0"}};
         }
-        if (who != "all" && who != device) continue;
+        if (address && address != parts_of_address(device)) continue;
         limits.path = path;
         const auto member = domain == "core" ? &ClockPoint::core : &ClockPoint::memory;
         limits.floor.*member = std::max(limits.floor.*member, *floor);
