@@ -95,8 +95,9 @@ kdvfs_status kdvfs_measure_device(const char* vendor, int number, const kdvfs_op
 kdvfs_status kdvfs_open_simulated(const char* preset, uint64_t seed, const kdvfs_options* options,
                                   kdvfs_gpu** gpu);
 /* Puts the clocks back and frees the handle. Fails with KDVFS_INVALID_INPUT, and keeps the handle,
-   while scopes or requests of it have not ended. Otherwise the handle is gone whatever is returned,
-   which is the first error that nobody has asked for. NULL is allowed. */
+   while scopes, requests, steps, pipeline sessions or power limits of it have not ended. With any
+   other status the handle is gone: it is that of the first error that nobody has asked for, or
+   KDVFS_REFUSED where that one is KDVFS_INVALID_INPUT. NULL is allowed. */
 kdvfs_status kdvfs_close(kdvfs_gpu* gpu);
 
 /* The first error behind the caller's back since the last call. */
@@ -163,8 +164,8 @@ kdvfs_status kdvfs_steps_begin(kdvfs_gpu* gpu, kdvfs_steps** steps);
    default clocks. context_tokens: mean length of the sequences so far. */
 kdvfs_status kdvfs_steps_observe(kdvfs_steps* steps, uint32_t prompt_tokens, uint32_t sequences,
                                  uint32_t context_tokens, double seconds);
-/* Of the prompt tokens of steps that are recorded or begun from now on: the mean number of tokens of
-   their prompt that earlier steps read, or a cache held; 0 at first. */
+/* Of the prompt tokens of steps that are recorded or begun from now on: the mean number of tokens
+   of their prompt that earlier steps read, or a cache held; 0 at first. */
 kdvfs_status kdvfs_steps_prompt_context(kdvfs_steps* steps, uint32_t tokens);
 /* Plans the clock of each step from a step table (CSV) and the recorded load; steps follow the plan
    from now on. policy: "one_clock", "no_harm", "two_clocks" or "by_step"; gap_s: longest time

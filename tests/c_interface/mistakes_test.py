@@ -145,7 +145,7 @@ MISTAKES = [
     (scope("gemm", core_mhz=123456), "not in the device's list", "pick clocks that"),
     (scope("gemm", variant=-1), "variant: -1", "number the shapes"),
     (on_gpu(twice_in_a_scope), "has been entered", "make a second one"),
-    (on_gpu(close_in_a_scope), "have not ended", "end them first"),
+    (on_gpu(close_in_a_scope), "have not ended", "end or close them first"),
     (closed(lambda gpu: gpu.next_iteration()), "has been closed", r"before close\(\)"),
     (closed(lambda gpu: gpu.report()), "has been closed", r"before close\(\)"),
     # Requests, plans, sessions

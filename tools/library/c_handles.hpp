@@ -39,7 +39,7 @@ struct kdvfs_gpu {
     std::optional<kdvfs::Gpu> gpu;
     std::optional<kdvfs::c_interface::BoundGpu> bound;   // the same with its plan
     std::optional<kdvfs::c_interface::Session> session;  // takes the place of `bound`
-    std::atomic<std::uint64_t> users{0};                 // scopes and requests that have not ended
+    std::atomic<std::uint64_t> users{0};                 // what was begun on it and has not ended
 };
 
 namespace kdvfs::c_interface {

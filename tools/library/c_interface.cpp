@@ -113,6 +113,16 @@ kdvfs_status open(kdvfs_gpu** gpu, Make make) {
     });
 }
 
+/// `KDVFS_INVALID_INPUT` says that the handle is kept: no error of a GPU that is gone may be it.
+void close_for_good(kdvfs::Gpu& gpu) {
+    try {
+        gpu.close();
+    } catch (const kdvfs::Error& error) {
+        if (error.code() != kdvfs::Errc::invalid_input) throw;
+        throw kdvfs::Error{kdvfs::Errc::refused, error.text()};
+    }
+}
+
 kdvfs_status open_at(const char* vendor, const char* address, Use use, const kdvfs_options* options,
                      kdvfs_gpu** gpu) {
     return open(gpu, [&] {
@@ -211,12 +221,14 @@ kdvfs_status kdvfs_close(kdvfs_gpu* gpu) {
     if (gpu == nullptr) return KDVFS_OK;
     return guarded([&] {
         if (const auto users = gpu->users.load(); users != 0) {
-            reject("close the GPU", std::to_string(users) + " scopes and requests",
-                   "they have not ended", "end them first");
+            reject("close the GPU",
+                   std::to_string(users) +
+                       " scopes, requests, steps, pipeline sessions or power limits",
+                   "they have not ended", "end or close them first");
         }
         const std::unique_ptr<kdvfs_gpu> last{gpu};
         last->session.reset();
-        last->gpu->close();
+        close_for_good(*last->gpu);
     });
 }
 

@@ -58,7 +58,8 @@ extern "C" {
 kdvfs_status kdvfs_requests_begin(void (*report)(void* data, const kdvfs_request_energy* request),
                                   void* data, kdvfs_requests** requests) {
     return guarded([&] {
-        given(requests, "where the requests go") = new kdvfs_requests{report, data};
+        kdvfs_requests*& out = given(requests, "where the requests go");
+        out = new kdvfs_requests{report, data};
     });
 }
 
@@ -75,8 +76,8 @@ kdvfs_status kdvfs_requests_fit(kdvfs_requests* requests, const kdvfs_request_wo
 
 kdvfs_status kdvfs_request_open(kdvfs_requests* requests, const char* id, uint32_t* number) {
     return guarded([&] {
-        given(number, "where the number goes") =
-            given(requests, "the requests").opened().open(&given(id, "the request's id"));
+        uint32_t& out = given(number, "where the number goes");
+        out = given(requests, "the requests").opened().open(&given(id, "the request's id"));
     });
 }
 

@@ -198,10 +198,10 @@ kdvfs_status kdvfs_batch_size_suggest(kdvfs_batch_sizes* sizes, kdvfs_suggested_
 kdvfs_status kdvfs_batch_size_profiled(kdvfs_batch_sizes* sizes, uint64_t run, double power_limit_w,
                                        double epoch_cost, double* most_cost) {
     return guarded([&] {
+        double& out = given(most_cost, "where the cost goes");
         train::EpochProfile profile{std::nullopt, epoch_cost};
         if (power_limit_w != 0) profile.limit = kdvfs::Watts{power_limit_w};
-        given(most_cost, "where the cost goes") =
-            given(sizes, "the batch sizes").file.profiled(run, profile);
+        out = given(sizes, "the batch sizes").file.profiled(run, profile);
     });
 }
 
