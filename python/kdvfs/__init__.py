@@ -10,12 +10,15 @@ stream, and no stream means PyTorch's current one. Clocks are in MHz; 0 leaves a
 Without torch, nothing but Python's standard library is needed.
 """
 
+import atexit
+import contextlib
 import ctypes
 import os
 import re
 import sys
+import weakref
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Tuple, Type, Union
+from typing import Any, Dict, List, Optional, Set, Tuple, Type, Union
 
 from ._library import Error, Options, ScopeMemory, WithScope, expect_ok, json_of, number_of, path_of
 from ._library import library as _c
@@ -54,6 +57,7 @@ class Scope(WithScope):
     def __init__(self, gpu: "Gpu", begin: Any, *arguments: Any) -> None:
         super().__init__(ScopeMemory())
         self._begin = begin
+        gpu._made.add(self)
         # Converted once: ctypes then has nothing to convert, and nothing to allocate, in a call.
         kinds = begin.argtypes[1:-1]
         converted = (kind(value) for kind, value in zip(kinds, arguments))
@@ -62,10 +66,11 @@ class Scope(WithScope):
     def __enter__(self) -> "Scope":
         if self._entered:
             raise Error(1, "cannot enter a scope: it has been entered; make a second one")
+        self._entered = True
         status = self._begin(*self._arguments)
         if status != 0:
+            self._entered = False
             expect_ok(status)
-        self._entered = True
         return self
 
 
@@ -80,6 +85,7 @@ class Request:
                 gpu._handle, *_clocks(core_mhz, memory_mhz), ctypes.byref(self._handle)
             )
         )
+        gpu._begun.add(self)
 
     def change(self, core_mhz: int = 0, memory_mhz: int = 0) -> None:
         """Asks for other clocks from now on."""
@@ -90,6 +96,7 @@ class Request:
     def close(self) -> None:
         """Ends the request. A second call does nothing."""
         handle, self._handle = self._handle, ctypes.c_void_p()
+        self._gpu._begun.discard(self)
         _c.kdvfs_request_end(handle)
 
     def __enter__(self) -> "Request":
@@ -164,7 +171,10 @@ class Gpu:
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
+        self._process = os.getpid()
         self._scopes: Dict[Any, Scope] = {}
+        self._made: "weakref.WeakSet[WithScope]" = weakref.WeakSet()
+        self._begun: Set[Any] = set()  # requests, steps, pipeline sessions and power limits
         _open_gpus.append(self)
 
     def scope(
@@ -185,8 +195,11 @@ class Gpu:
             stream = 0 if "torch" not in _modules else current_stream()
         key = (name, stream, variant, core_mhz, memory_mhz)
         made = self._scopes.get(key)
-        # One that nobody else holds (the dictionary, `made` and the call's argument) is free.
+        # One that nobody else holds (the dictionary, `made` and the call's argument) is free; if it has been
+        # entered, an interrupt came before its end.
         if made is not None and _refcount(made) <= 3:
+            if made._entered:
+                made._abandon()
             return made
         where = (_handle_of(stream), _text(name))
         _integer("a variant", variant, 2**32 - 1, "number the shapes of a kernel from 0")
@@ -207,6 +220,8 @@ class Gpu:
         if made is None or _refcount(made) > 3:
             where = (_handle_of(stream), _text(name))
             made = self._scopes[key] = Scope(self, _c.kdvfs_phase_begin, *where)
+        elif made._entered:
+            made._abandon()
         return made
 
     def request(self, core_mhz: int = 0, memory_mhz: int = 0) -> Request:
@@ -296,14 +311,32 @@ class Gpu:
         expect_ok(_c.kdvfs_check(self._handle))
 
     def close(self) -> None:
-        """Puts the clocks back. A second call does nothing."""
-        status = _c.kdvfs_close(self._handle)
-        if status != 1:  # else scopes or requests have not ended: the handle is kept
-            self._handle.value = None  # in place: scopes that were made share it
+        """Puts the clocks back. A second call does nothing.
+
+        Fails, and leaves the GPU open, while scopes, requests, steps, pipeline sessions or power limits have not
+        ended. A `with` block ends them.
+        """
+        # In place: scopes that were made share it. First: an interrupt must not leave a handle that was freed.
+        handle, self._handle.value = self._handle.value, None
+        status = _c.kdvfs_close(handle)
+        if status == 1:  # something has not ended: the handle is kept
+            self._handle.value = handle
+        else:
             self._scopes.clear()
+            self._begun.clear()
             if self in _open_gpus:
                 _open_gpus.remove(self)
         expect_ok(status)
+
+    def _end_scopes(self) -> None:
+        for made in list(self._made):
+            made._abandon()
+
+    def _end_all(self) -> None:
+        self._end_scopes()
+        for begun in list(self._begun):
+            with contextlib.suppress(Error):
+                begun.close()
 
     def __enter__(self) -> "Gpu":
         return self
@@ -317,8 +350,25 @@ class Gpu:
         try:
             self.close()
         except Error:
+            if self._handle:
+                self._end_all()
+                with contextlib.suppress(Error):
+                    self.close()
             if error is None:
                 raise
+
+
+@atexit.register
+def _close_what_is_open() -> None:
+    """A program may end without `close`. A session writes its files then, and clocks are put back at once."""
+    for gpu in list(_open_gpus):
+        if gpu._process != os.getpid():  # a forked child: the GPU is its parent's
+            continue
+        try:
+            gpu._end_scopes()
+            gpu.close()
+        except Error as error:
+            print(f"kdvfs: {error}", file=sys.stderr)
 
 
 class SimulatedGpu(Gpu):

@@ -30,8 +30,12 @@ class Error(RuntimeError):
     )
 
     def __init__(self, status: int, text: str) -> None:
-        super().__init__(text or self.codes[status])
         self.code = self.codes[status] if 0 <= status < len(self.codes) else "unknown"
+        super().__init__(text or self.code)
+        self._status = status
+
+    def __reduce__(self) -> Any:  # of two arguments: exceptions are pickled with one
+        return type(self), (self._status, str(self))
 
 
 class ScopeMemory(ctypes.Structure):
@@ -349,9 +353,14 @@ def expect_ok(status: int) -> None:
 
 
 class WithScope:
-    """What a scope of a `with` block is begun from, and its end. `_end` is the C function that ends it."""
+    """What a scope of a `with` block is begun from, and its end. `_end` is the C function that ends it: a scope
+    that never began, or has ended, too.
 
-    __slots__ = ("_memory", "_pointer", "_arguments", "_entered")
+    An interrupt may come between any two lines. `_entered` is set before a scope begins, and cleared behind its
+    end, so that the memory of one that is open is neither used again nor freed.
+    """
+
+    __slots__ = ("_memory", "_pointer", "_arguments", "_entered", "__weakref__")
     _end: Any
 
     def __init__(self, memory: ctypes.Structure) -> None:
@@ -366,10 +375,18 @@ class WithScope:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self._entered = False
         status = self._end(self._pointer)
+        self._entered = False
         if status != 0 and error is None:
             expect_ok(status)
+
+    def _abandon(self) -> None:
+        self._end(self._pointer)
+        self._entered = False
+
+    def __del__(self) -> None:
+        if getattr(self, "_entered", False):  # an interrupt may have come before it was set
+            self._end(self._pointer)
 
 
 def text_of(function: Any, *arguments: Any) -> str:

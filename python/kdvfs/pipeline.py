@@ -42,13 +42,15 @@ class OpScope(WithScope):
     def __enter__(self) -> "OpScope":
         if self._entered:
             raise Error(1, "cannot begin an operation: the one before has not ended; leave it first")
+        self._entered = True
         try:
             status = _operation_begin(*self._arguments, self._pointer)
         except ctypes.ArgumentError:
+            self._entered = False
             raise _no_operation(self._arguments[4], self._arguments[3]) from None
         if status != 0:
+            self._entered = False
             expect_ok(status)
-        self._entered = True
         return self
 
     def reached(self, share: float) -> None:
@@ -146,6 +148,9 @@ class PipelineSession:
         status = _c.kdvfs_pipeline_begin(gpu._handle, ctypes.byref(options), ctypes.byref(self._handle))
         self._raise_error_of_ranks()
         expect_ok(status)
+        self._gpu = gpu
+        gpu._made.add(self._scope)
+        gpu._begun.add(self)
 
     def _gather_on(self, text: str, seconds: float) -> Dict[int, str]:
         assert self._ranks is not None
@@ -178,7 +183,11 @@ class PipelineSession:
 
     def next_iteration(self) -> None:
         """Call before each iteration, outside operations."""
-        expect_ok(_c.kdvfs_pipeline_next_iteration(self._handle))
+        status = _c.kdvfs_pipeline_next_iteration(self._handle)
+        # Errors are for `check`; Ctrl-C in an exchange is not.
+        if self._error is not None and not isinstance(self._error, Exception):
+            self._raise_error_of_ranks()
+        expect_ok(status)
         self._iteration += 1
 
     def _operation(self, number: int, microbatch: int, chunk: int, stream: Optional[int]) -> OpScope:
@@ -242,6 +251,7 @@ class PipelineSession:
         """Ends the session. A second call does nothing."""
         expect_ok(_c.kdvfs_pipeline_end(self._handle))
         self._handle.value = None
+        self._gpu._begun.discard(self)
 
     def __enter__(self) -> "PipelineSession":
         return self
@@ -255,5 +265,7 @@ class PipelineSession:
         try:
             if error is None:
                 self.check()
+            else:
+                self._scope._abandon()
         finally:
             self.close()

@@ -13,7 +13,8 @@ Until `plan`, steps are counted and metered at the driver's default clocks.
 import ctypes
 import math
 import os
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Union
+from types import TracebackType
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Type, Union
 
 from . import Gpu, current_stream
 from ._library import (
@@ -56,13 +57,15 @@ class StepScope(WithScope):
     def __enter__(self) -> "StepScope":
         if self._entered:
             raise Error(1, "cannot begin a step: the step before has not ended; leave it first")
+        self._entered = True
         try:
             status = _step_begin(*self._arguments, self._pointer)
         except ctypes.ArgumentError:
+            self._entered = False
             raise _no_shape(self._arguments[2:5]) from None
         if status != 0:
+            self._entered = False
             expect_ok(status)
-        self._entered = True
         return self
 
 
@@ -70,9 +73,12 @@ class Steps:
     """The steps of one engine on one GPU. One thread calls it."""
 
     def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
         self._handle = ctypes.c_void_p()
         expect_ok(_c.kdvfs_steps_begin(gpu._handle, ctypes.byref(self._handle)))
         self._scope = StepScope()
+        gpu._made.add(self._scope)
+        gpu._begun.add(self)
         self._prompt_context = 0
 
     def step(
@@ -203,11 +209,19 @@ class Steps:
         """Ends the steps and what they requested. A second call does nothing."""
         expect_ok(_c.kdvfs_steps_end(self._handle))
         self._handle.value = None
+        self._gpu._begun.discard(self)
 
     def __enter__(self) -> "Steps":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if error is not None:
+            self._scope._abandon()
         self.close()
 
 

@@ -79,6 +79,8 @@ class PowerLimit:
                 gpu._handle, ctypes.byref(options), ctypes.byref(self._handle)
             )
         )
+        self._gpu = gpu
+        gpu._begun.add(self)
 
     def _called_back(self, combine: Callable[[float, float], Tuple[float, float]]) -> Any:
         def call(_: Any, joules: Any, seconds: Any) -> None:
@@ -126,6 +128,7 @@ class PowerLimit:
     def close(self) -> None:
         """Puts the limit back that was found. A second call does nothing."""
         handle, self._handle = self._handle, ctypes.c_void_p()
+        self._gpu._begun.discard(self)
         expect_ok(_c.kdvfs_power_limit_end(handle))
 
     def __enter__(self) -> "PowerLimit":

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The Python package, and through it the C interface, on simulated GPUs."""
 
+import contextlib
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -256,6 +258,166 @@ class Timers(unittest.TestCase):
                 kdvfs.callbacks.timers(gpu, None)
 
 
+class Closing(unittest.TestCase):
+    def test_an_error_that_waits_for_close_does_not_keep_the_handle(self):
+        """That of a plan of another program is `invalid_input`, as the status of a handle that is kept."""
+        kernel = {"kernel": "gemm", "variant": 0, "time_s": 0.06}
+        sequence = {"version": 1, "hash": "fnv1a64:32e0a59a653d668b", "kernels": [kernel], "runs": [[1, 1]], "launches": [0]}
+        segment = {"first": 0, "last": 1, "arrives_in": 0, "lead_s": 0, "core_mhz": 1395, "mem_mhz": -1}
+        segment.update({"time_s": 0.06, "energy_j": 40})
+        gpu = kdvfs.open_simulated("h100")
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "plan.json")
+            with open(file, "w") as out:
+                json.dump({"gpu": "simulated NVIDIA H100 80GB HBM3", "sequence": sequence, "segments": [segment]}, out)
+            gpu.follow_plan(file)
+        for _ in range(6):
+            gpu.next_iteration()
+            with gpu.scope("attention"):
+                gpu.launch(matrix_flops=1e13)
+            gpu.synchronize()
+        with self.assertRaisesRegex(kdvfs.Error, "it is of another program") as caught:
+            gpu.close()
+        self.assertEqual(caught.exception.code, "refused")
+        self.assertIsNone(gpu._handle.value)
+        gpu.close()
+        with self.assertRaisesRegex(kdvfs.Error, "has been closed"):
+            gpu.core_clocks()
+
+    def test_an_exception_closes_the_gpu_whatever_has_not_ended(self):
+        def loaded(gpu):
+            with gpu.scope("load"):
+                yield
+
+        def first(gpu):
+            held = loaded(gpu)
+            next(held)
+            return held
+
+        def replaced(gpu):
+            outer = gpu.scope("gemm")
+            outer.__enter__()
+            gpu.scope("gemm").__enter__()
+            return outer
+
+        def session(gpu):
+            made = kdvfs.PipelineSession(gpu, stages=1, microbatches=1)
+            made.next_iteration()
+            made.forward(0).__enter__()
+            return made
+
+        def steps(gpu):
+            made = kdvfs.Steps(gpu)
+            made.step(sequences=1).__enter__()
+            return made
+
+        for begin in (first, replaced, lambda gpu: gpu.scope("gemm").__enter__(), session, steps,
+                      lambda gpu: gpu.phase("forward").__enter__(), lambda gpu: gpu.request(gpu.core_clocks()[0]),
+                      kdvfs.PowerLimit):
+            with self.subTest(begin=begin):
+                with self.assertRaisesRegex(ValueError, "out of memory"):
+                    with kdvfs.open_simulated("h100") as gpu:
+                        held = begin(gpu)  # noqa: F841 - it outlives the block
+                        raise ValueError("out of memory")
+                self.assertEqual((gpu._handle.value, kdvfs._open_gpus), (None, []))
+                with self.assertRaisesRegex(kdvfs.Error, "have not ended"):
+                    with kdvfs.open_simulated("h100") as gpu:
+                        held = begin(gpu)  # noqa: F841
+                self.assertEqual((gpu._handle.value, kdvfs._open_gpus), (None, []))
+
+    def test_a_program_that_ends_without_close_keeps_its_session(self):
+        program = """
+import os, kdvfs
+gpu = kdvfs.open_simulated("h100", meter_every=1)
+gpu.begin_session()
+for step in range(300):
+    gpu.next_iteration()
+    with gpu.scope("gemm"):
+        gpu.launch(matrix_flops=4e13)
+gpu.synchronize()
+scope = gpu.scope("gemm").__enter__()
+if os.fork() == 0:
+    raise SystemExit(0)  # it has nothing to close
+os.wait()
+assert not os.path.exists("profile.iterations.csv")
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            profile = os.path.join(folder, "profile.csv")
+            ended = subprocess.run([sys.executable, "-c", program], env={**os.environ, "KDVFS_MODE": "sweep:" + profile},
+                                   cwd=folder, capture_output=True, text=True, timeout=100)
+            self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+            self.assertIn("profile.iterations.csv", os.listdir(folder))
+
+    def test_what_cannot_be_closed_at_the_end_is_named(self):
+        program = "import kdvfs\ngpu = kdvfs.open_simulated('h100')\nsteps = kdvfs.Steps(gpu)"
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+        self.assertRegex(ended.stderr, "^kdvfs: cannot close the GPU: 1 .*steps.*end or close them first\n$")
+
+
+class Interrupts(unittest.TestCase):
+    """Each line of a scope's enter and exit, and each call of the library, may be the last before Ctrl-C."""
+
+    def interrupted(self, gpu, make, line):
+        """Runs a scope up to its `line`th event, then raises. Returns whether there was one."""
+        left = [line]
+
+        def trace(frame, event, _):
+            if not os.path.dirname(kdvfs.__file__) == os.path.dirname(frame.f_code.co_filename):
+                return None
+            if frame.f_code.co_name == "__del__":
+                return None
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return trace
+
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.settrace(trace)
+            try:
+                with make(gpu):
+                    pass
+            finally:
+                sys.settrace(None)
+        return left[0] <= 0
+
+    def test_a_name_stays_usable_and_the_gpu_closes(self):
+        for make in (lambda gpu: gpu.scope("gemm"), lambda gpu: gpu.phase("forward")):
+            gpu = kdvfs.open_simulated("h100")
+            with make(gpu):
+                pass
+            line = 1
+            while self.interrupted(gpu, make, line):
+                with make(gpu), make(gpu):
+                    pass
+                line += 1
+            self.assertGreater(line, 10)
+            gpu.close()
+            self.assertEqual(kdvfs._open_gpus, [])
+
+    def test_steps_and_pipelines_end_with_the_interrupt(self):
+        def step(gpu):
+            with kdvfs.Steps(gpu) as steps, steps.step(sequences=1) as scope:
+                interrupt(scope)
+
+        def operation(gpu):
+            with kdvfs.PipelineSession(gpu, stages=1, microbatches=1) as session:
+                session.next_iteration()
+                with session.forward(0) as scope:
+                    interrupt(scope)
+
+        def interrupt(scope):
+            def once(_):
+                type(scope)._end = end
+                raise KeyboardInterrupt
+
+            end, type(scope)._end = type(scope)._end, staticmethod(once)
+
+        for run in (step, operation):
+            with kdvfs.open_simulated("h100") as gpu, self.assertRaises(KeyboardInterrupt):
+                run(gpu)
+            self.assertEqual(kdvfs._open_gpus, [])
+
+
 class Refuses(unittest.TestCase):
     def refused(self, code, words, call):
         with self.assertRaises(kdvfs.Error) as caught:
@@ -284,6 +446,18 @@ class Refuses(unittest.TestCase):
         self.refused("invalid_input", "has been closed", gpu.next_iteration)
 
     def test_null_pointers_are_answered(self):
+        c = _library.library
+        with tempfile.TemporaryDirectory() as folder:
+            sizes = kdvfs.BatchSize(os.path.join(folder, "sizes.json"), "job", [8, 16], 8)
+            run = sizes.suggest()
+            self.assertEqual(c.kdvfs_batch_size_profiled(sizes._handle, run.id, 0, 10.0, None), 1)
+            self.assertIsNone(sizes.suggest().epoch_cost, "where the cost goes is NULL: nothing is written")
+        with kdvfs.Requests() as requests:
+            for number in range(1, 40):
+                requests.fit([kdvfs.RequestWork(0, 1, 97 * number % 500)], 20.0 + number % 7)
+            self.assertEqual(c.kdvfs_request_open(requests._handle, b"no number", None), 1)
+            self.assertEqual(requests.open("first"), 0)
+        self.assertEqual(c.kdvfs_requests_begin(_library.RequestReport(), None, None), 1)
         for name in ("kdvfs_close", "kdvfs_check", "kdvfs_next_iteration", "kdvfs_scope_end"):
             expected = 0 if name == "kdvfs_close" else 1
             self.assertEqual(getattr(_library.library, name)(None), expected, name)

@@ -376,6 +376,7 @@ class InC(unittest.TestCase):
         """A Python session whose ranks exchange files in C."""
         session = kdvfs.PipelineSession.__new__(kdvfs.PipelineSession)
         session._error, session._ranks, session._scope, session._iteration = None, None, kdvfs.OpScope(), 0
+        session._gpu = gpu
         session._handle = self.begin(gpu, **fields)
         return session
 
