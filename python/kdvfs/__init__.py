@@ -20,7 +20,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Set, Tuple, Type, Union
 
-from ._library import Error, Options, ScopeMemory, WithScope, expect_ok, json_of, number_of, path_of
+from ._library import Error, Options, ScopeMemory, WithScope, expect_ok, integer_of, json_of, number_of, path_of
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
@@ -115,23 +115,17 @@ def _text(name: str) -> bytes:
         raise Error(1, f"cannot make a scope: its name {name!r} is no valid text; use printable ASCII") from None
 
 
-def _integer(what: str, value: int, most: int, remedy: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise Error(1, f"cannot use {what}: {value!r} is no integer from 0 to {most}; {remedy}")
-    return value
-
-
 def _clocks(core_mhz: int, memory_mhz: int) -> Tuple[int, int]:
     remedy = "give MHz, one of `core_clocks()`, or 0 to leave the clock to the board"
     return (
-        _integer("a core clock", core_mhz, 1000000, remedy),
-        _integer("a memory clock", memory_mhz, 1000000, remedy),
+        integer_of("a core clock", core_mhz, 0, 1000000, remedy),
+        integer_of("a memory clock", memory_mhz, 0, 1000000, remedy),
     )
 
 
 def _handle_of(stream: int) -> int:
     remedy = "give its handle, such as torch.cuda.current_stream().cuda_stream"
-    return _integer("a stream", stream, 2**64 - 1, remedy)
+    return integer_of("a stream", stream, 0, 2**64 - 1, remedy)
 
 
 _open_gpus: List["Gpu"] = []
@@ -202,7 +196,7 @@ class Gpu:
                 made._abandon()
             return made
         where = (_handle_of(stream), _text(name))
-        _integer("a variant", variant, 2**32 - 1, "number the shapes of a kernel from 0")
+        variant = integer_of("a variant", variant, 0, 2**32 - 1, "number the shapes of a kernel from 0")
         if core_mhz is None:
             made = Scope(self, _c.kdvfs_scope_begin, *where, variant)
         else:
@@ -427,13 +421,13 @@ def _options(
     _c.kdvfs_options_init(ctypes.byref(options))
     if meter_every is not None:
         remedy = "1 meters every iteration, 16 one in 16"
-        options.meter_every = _integer("meter_every", meter_every, 2**32 - 1, remedy)
+        options.meter_every = integer_of("meter_every", meter_every, 0, 2**32 - 1, remedy)
     options.never_below_mhz, options.never_above_mhz = _clocks(never_below_mhz, never_above_mhz)
     if switch_latency is not None:
         remedy = "give seconds, such as 0.006; 0 lets every scope switch, None says that it is not known"
         options.switch_latency_ns = round(number_of("switch_latency", switch_latency, 0, 3600, remedy) * 1e9)
     remedy = "core clock in MHz without work, 0 for none"
-    options.idle_clock_mhz = _integer("idle_clock_mhz", idle_clock_mhz, 1000000, remedy)
+    options.idle_clock_mhz = integer_of("idle_clock_mhz", idle_clock_mhz, 0, 1000000, remedy)
     options.measure_if_refused = int(measure)
     return options
 
@@ -453,7 +447,7 @@ def _opened(
         if not re.fullmatch(r"([0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", device):
             raise Error(1, f"cannot open a GPU: {device!r} is no PCI address; {remedy}")
     else:
-        _integer("a device", device, 2**31 - 1, remedy)
+        device = integer_of("a device", device, 0, 2**31 - 1, remedy)
     begin, where = (
         (by_number, device) if isinstance(device, int) else (by_address, device.encode())
     )
@@ -522,7 +516,7 @@ def open_simulated(
     handle = ctypes.c_void_p()
     if not isinstance(preset, str):
         raise Error(1, f"cannot open a simulated GPU: {preset!r} is no preset; use a name such as 'h100'")
-    _integer("a seed", seed, 2**64 - 1, "any number will do")
+    seed = integer_of("a seed", seed, 0, 2**64 - 1, "any number will do")
     expect_ok(
         _c.kdvfs_open_simulated(
             preset.encode(), seed, ctypes.byref(options), ctypes.byref(handle)

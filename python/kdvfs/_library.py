@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """The C interface (include/kdvfs/kdvfs.h) through ctypes."""
 
+import contextlib
 import ctypes
 import ctypes.util
 import json
 import os
+from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Optional, Type
+from typing import Any, Optional, Sequence, Type
 
 C_VERSION = 1
 
@@ -410,6 +412,33 @@ def path_of(what: str, file: Any) -> bytes:
         return os.fsencode(file)
     except (TypeError, UnicodeEncodeError):
         raise Error(1, f"cannot open {what}: {file!r} is no path; give the file's name") from None
+
+
+def integer_of(what: str, value: Any, least: int, most: int, remedy: str) -> int:
+    """An integer within bounds, of any integer type, such as numpy's. ctypes would wrap one that is too large."""
+    with contextlib.suppress(TypeError):
+        number = index(value)
+        if least <= number <= most and not isinstance(value, bool):
+            return number
+    raise Error(1, f"cannot use {what}: {value!r} is no integer from {least} to {most}; {remedy}")
+
+
+def clocks_of(core_mhz: Sequence[Any]) -> Any:
+    """Core clocks as the library takes several."""
+    remedy = "give MHz, some of `core_clocks()`"
+    mhz = [integer_of("a core clock", each, 1, 1000000, remedy) for each in core_mhz]
+    return (ctypes.c_uint32 * len(mhz))(*mhz)
+
+
+def are_counts(*values: Any) -> bool:
+    """Whether all are integers from 0 to 2**32 - 1. If so, the bitwise or of all is one, too."""
+    bits = 0
+    try:
+        for value in values:
+            bits |= index(value)
+    except TypeError:
+        return False
+    return 0 <= bits < 2**32
 
 
 def number_of(what: str, value: Any, least: float, most: float, remedy: str) -> float:

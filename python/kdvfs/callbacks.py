@@ -65,47 +65,59 @@ def transformers(gpu: Gpu) -> Any:
 MEGATRON_SCOPES = ("forward-compute", "backward-compute", "optimizer")
 
 
-class _ScopeTimer:
+class _Wrapper:
+    """An object of a framework, with scopes. A copy is the same object: scopes hold pointers."""
+
+    _inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        # copy and pickle ask for methods before `_inner` is set.
+        if name == "_inner" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def __copy__(self) -> "_Wrapper":
+        return self
+
+    def __deepcopy__(self, _: Any) -> "_Wrapper":
+        return self
+
+
+class _ScopeTimer(_Wrapper):
     """A framework's timer, with a scope around what it times."""
 
     def __init__(self, timer: Any, scope: Any) -> None:
-        self._timer, self._scope = timer, scope
+        self._inner, self._scope = timer, scope
 
     def start(self, *arguments: Any, **options: Any) -> Any:
-        started = self._timer.start(*arguments, **options)
+        started = self._inner.start(*arguments, **options)
         self._scope.__enter__()
         return started
 
     def stop(self, *arguments: Any, **options: Any) -> Any:
         self._scope.__exit__(None, None, None)
-        return self._timer.stop(*arguments, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._timer, name)
+        return self._inner.stop(*arguments, **options)
 
 
-class _ScopeTimers:
+class _ScopeTimers(_Wrapper):
     def __init__(self, scope_of: Callable[[str], Any], timers: Any, names: Tuple[str, ...]) -> None:
         if not callable(timers):
             raise Error(
                 1,
                 f"cannot open scopes by timers: {timers!r} is no Timers object; give Megatron's, such as config.timers",
             )
-        self._scope_of, self._timers, self._names = scope_of, timers, names
+        self._scope_of, self._inner, self._names = scope_of, timers, names
         self._made: Dict[str, _ScopeTimer] = {}
 
     def __call__(self, name: str, *arguments: Any, **options: Any) -> Any:
-        timer = self._timers(name, *arguments, **options)
+        timer = self._inner(name, *arguments, **options)
         if name not in self._names:
             return timer
         # A timer that is not logged is one dummy for all names: the scope goes by the name.
         made = self._made.get(name)
-        if made is None or made._timer is not timer:
+        if made is None or made._inner is not timer:
             made = self._made[name] = _ScopeTimer(timer, self._scope_of(name))
         return made
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._timers, name)
 
 
 def timers(gpu: Gpu, timers: Any, names: Tuple[str, ...] = MEGATRON_SCOPES) -> Any:

@@ -11,11 +11,13 @@
 
 import ctypes
 import os
+from operator import index
 from types import TracebackType
 from typing import Any, Dict, Optional, Sequence, Type
 
 from . import Gpu, current_stream
-from ._library import Error, Exchange, OperationMemory, PipelineOptions, RanksOfCaller, WithScope, expect_ok, json_of, number_of
+from ._library import Error, Exchange, OperationMemory, PipelineOptions, RanksOfCaller, WithScope
+from ._library import clocks_of, expect_ok, integer_of, json_of, number_of
 from ._library import library as _c
 from .ranks import Ranks
 from .training import _index
@@ -71,9 +73,7 @@ def _no_operation(microbatch: Any, chunk: Any) -> Error:
 
 
 def _shape(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**32:
-        raise Error(1, f"cannot use {name}={value!r}: it is no integer above 0; give the pipeline's {name}")
-    return value
+    return integer_of(name, value, 1, 2**32 - 1, f"give the pipeline's {name}")
 
 
 class PipelineSession:
@@ -121,7 +121,7 @@ class PipelineSession:
         for name, value in (("stage", stage), ("copy", copy)):
             if value is not None:
                 remedy = "number them from 0, or leave it out where neighbouring ranks share a stage"
-                setattr(options, name, int(number_of(name, value, 0, 2**32 - 1, remedy)))
+                setattr(options, name, integer_of(name, value, 0, 2**32 - 1, remedy))
         options.slowdown = number_of("slowdown", slowdown, 0, 100, "0.05 allows iterations to take 5 % longer")
         options.two_clocks = int(two_clocks)
         if switch_latency is not None:
@@ -129,8 +129,7 @@ class PipelineSession:
             options.switch_latency_s = number_of("switch_latency", switch_latency, 0, 3600, remedy)
         if mode is not None:
             options.mode = os.fsencode(mode)
-        clocks = (ctypes.c_uint32 * len(core_mhz))(*core_mhz)
-        options.core_mhz, options.core_count = clocks, len(core_mhz)
+        options.core_mhz, options.core_count = clocks_of(core_mhz), len(core_mhz)
         if silence is None:
             silence = ranks._timeout if ranks is not None else options.silence_s
         options.silence_s = number_of("silence", silence, 0, 1e7, "give seconds, such as 30")
@@ -195,10 +194,11 @@ class PipelineSession:
         if scope._entered:
             raise Error(1, "cannot begin an operation: the one before has not ended; leave it first")
         try:
-            if microbatch < 0 or chunk < 0:
-                raise _no_operation(microbatch, chunk)
+            bits = index(microbatch) | index(chunk)
         except TypeError:
-            raise _no_operation(microbatch, chunk) from None
+            bits = -1
+        if not 0 <= bits < 2**32:
+            raise _no_operation(microbatch, chunk)
         if stream is None:
             stream = current_stream()
         scope._arguments = (self._handle, stream, number, chunk, microbatch)
@@ -237,7 +237,7 @@ class PipelineSession:
 
     def straggler(self, rank: int, iteration: float) -> None:
         """The copy of the pipeline that `rank` belongs to takes so many seconds for an iteration; 0: no longer."""
-        number_of("a rank", rank, 0, 2**32 - 1, "number ranks from 0")
+        rank = integer_of("a rank", rank, 0, 2**32 - 1, "number ranks from 0")
         number_of("iteration", iteration, 0, 1e9, "give the seconds of its iterations, or 0")
         expect_ok(_c.kdvfs_pipeline_straggler(self._handle, rank, iteration))
 

@@ -13,6 +13,7 @@ Until `plan`, steps are counted and metered at the driver's default clocks.
 import ctypes
 import math
 import os
+from operator import index
 from types import TracebackType
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Type, Union
 
@@ -24,7 +25,10 @@ from ._library import (
     RequestWorkOfCaller,
     StepMemory,
     WithScope,
+    are_counts,
+    clocks_of,
     expect_ok,
+    integer_of,
     json_of,
     path_of,
     text_of,
@@ -34,12 +38,18 @@ from ._library import library as _c
 _step_begin = _c.kdvfs_step_begin
 
 
-def _no_shape(shape: Any) -> Error:
+def _no_shape(*shape: Any) -> Error:
     return Error(
         1,
-        "cannot begin a step: of prompt_tokens, sequences and context_tokens, "
-        f"{', '.join(map(repr, shape))}, one is no integer from 0; give whole numbers, as round(mean_context)",
+        "cannot use a step: of prompt_tokens, sequences and context_tokens, "
+        f"{', '.join(map(repr, shape))}, one is no integer from 0 to {2**32 - 1}; give whole numbers, as "
+        "round(mean_context)",
     )
+
+
+def _no_time(slack: Any, stream: Any) -> Error:
+    remedy = "give seconds, and a stream's handle"
+    return Error(1, f"cannot begin a step: slack {slack!r} or stream {stream!r} is no number; {remedy}")
 
 
 class StepScope(WithScope):
@@ -62,11 +72,15 @@ class StepScope(WithScope):
             status = _step_begin(*self._arguments, self._pointer)
         except ctypes.ArgumentError:
             self._entered = False
-            raise _no_shape(self._arguments[2:5]) from None
+            raise _no_time(self._arguments[5], self._arguments[1]) from None
         if status != 0:
             self._entered = False
             expect_ok(status)
         return self
+
+
+def _chunk(tokens: int) -> int:
+    return integer_of("chunk_tokens", tokens, 0, 2**32 - 1, "give the most prompt tokens of one step, such as 512")
 
 
 class Steps:
@@ -99,8 +113,12 @@ class Steps:
         scope = self._scope
         if scope._entered:
             raise Error(1, "cannot begin a step: the step before has not ended; leave it first")
-        if prompt_tokens < 0 or sequences < 0 or context_tokens < 0:
-            raise _no_shape((prompt_tokens, sequences, context_tokens))
+        try:  # as `are_counts`, without a call
+            bits = index(prompt_tokens) | index(sequences) | index(context_tokens)
+        except TypeError:
+            bits = -1
+        if not 0 <= bits < 2**32:
+            raise _no_shape(prompt_tokens, sequences, context_tokens)
         if prompt_context != self._prompt_context:
             self._read_before(prompt_context)
         if stream is None:
@@ -109,17 +127,21 @@ class Steps:
         return scope
 
     def _read_before(self, tokens: int) -> None:
-        if tokens < 0:
-            raise Error(1, f"cannot use a prompt_context of {tokens}: it is negative; give a number of tokens")
+        tokens = integer_of("prompt_context", tokens, 0, 2**32 - 1, "give a mean number of tokens, rounded")
         expect_ok(_c.kdvfs_steps_prompt_context(self._handle, tokens))
         self._prompt_context = tokens
+
+    def _expect_shape(self, prompt_tokens: int, sequences: int, context_tokens: int, prompt_context: int) -> None:
+        if not are_counts(prompt_tokens, sequences, context_tokens):
+            raise _no_shape(prompt_tokens, sequences, context_tokens)
+        if prompt_context != self._prompt_context:
+            self._read_before(prompt_context)
 
     def observe(
         self, prompt_tokens: int, sequences: int, context_tokens: int, seconds: float, prompt_context: int = 0
     ) -> None:
         """Records how long a step took, for `plan`: some minutes of ordinary load at default clocks."""
-        if prompt_context != self._prompt_context:
-            self._read_before(prompt_context)
+        self._expect_shape(prompt_tokens, sequences, context_tokens, prompt_context)
         expect_ok(
             _c.kdvfs_steps_observe(self._handle, prompt_tokens, sequences, context_tokens, seconds)
         )
@@ -140,6 +162,7 @@ class Steps:
         prompt tokens of one step; `late_first_tokens` is the share of first tokens that the plan may make
         late. Steps follow the plan from now on.
         """
+        chunk_tokens = _chunk(chunk_tokens)
         expect_ok(_c.kdvfs_steps_late_first_tokens(self._handle, late_first_tokens))
         expect_ok(
             _c.kdvfs_steps_plan(
@@ -174,11 +197,12 @@ class Steps:
         clock where it costs energy or makes steps late. `report()["tuning"]` has the phase, and why there is no
         plan any more.
         """
+        chunk_tokens = _chunk(chunk_tokens)
+        mhz = clocks_of(clocks)
         expect_ok(_c.kdvfs_steps_late_first_tokens(self._handle, late_first_tokens))
         expect_ok(
             _c.kdvfs_steps_tune(
-                self._handle, (ctypes.c_uint32 * len(clocks))(*clocks), len(clocks), policy.encode(), gap,
-                switch_latency, chunk_tokens, warm_up, sweep, block,
+                self._handle, mhz, len(mhz), policy.encode(), gap, switch_latency, chunk_tokens, warm_up, sweep, block
             )
         )
 
@@ -187,8 +211,7 @@ class Steps:
         prompt_context: int = 0,
     ) -> None:
         """A step of an engine that is tuned has run, between two times by the clock of `energy`."""
-        if prompt_context != self._prompt_context:
-            self._read_before(prompt_context)
+        self._expect_shape(prompt_tokens, sequences, context_tokens, prompt_context)
         expect_ok(_c.kdvfs_steps_ran(self._handle, prompt_tokens, sequences, context_tokens, begin, end))
 
     def energy(self, joules: float, seconds: float) -> None:
@@ -295,6 +318,7 @@ class Requests:
 
     def finish(self, request: int) -> None:
         """A request has ended, or was given up."""
+        request = integer_of("a request", request, 0, 2**32 - 1, "give what open() returned")
         self._reporting(_c.kdvfs_request_close(self._handle, request))
 
     def prometheus(self, labels: str = "") -> str:
@@ -320,4 +344,8 @@ class Requests:
 
     @staticmethod
     def _works(works: Sequence[RequestWork]) -> Any:
+        for work in works:
+            if not are_counts(*work):
+                wrong = f"of {work!r} one is no integer from 0 to {2**32 - 1}"
+                raise Error(1, f"cannot share a step among requests: {wrong}; give whole numbers")
         return (RequestWorkOfCaller * len(works))(*works), len(works)

@@ -14,7 +14,7 @@ import os
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import Gpu
-from ._library import Combine, Error, PowerLimitOptions, SuggestedRun, expect_ok, number_of, path_of
+from ._library import Combine, Error, PowerLimitOptions, SuggestedRun, expect_ok, integer_of, number_of, path_of
 from ._library import library as _c
 from .ranks import Ranks
 
@@ -52,6 +52,7 @@ class PowerLimit:
         """
         if isinstance(ranks, Ranks):
             ranks, combine = ranks.size, combine or (ranks.combine if ranks.size > 1 else None)
+        ranks = integer_of("ranks", ranks, 1, 2**32 - 1, "give their number, or a kdvfs.Ranks()")
         if ranks > 1 and combine is None:
             raise Error(1, f"cannot search on {ranks} ranks: they have no `combine`; give ranks=kdvfs.Ranks()")
         options = PowerLimitOptions()
@@ -59,16 +60,13 @@ class PowerLimit:
         options.goal = _index("the goal", goal, _GOALS)
         if goal == "bounded_slowdown" and parameter is None:
             raise Error(1, "cannot bound a slowdown: no parameter is given; give 0.05 for 5 %")
-        for name, value in (
-            ("parameter", parameter),
-            ("step_w", step_w),
-            ("warmup_steps", warmup_steps),
-            ("measured_steps", measured_steps),
-        ):
-            if value is not None:
-                least = -math.inf if name == "parameter" else 0  # the library knows the goal's bounds
-                number_of(name, value, least, 1e9, "give watts, a share or a number of steps")
-                setattr(options, name, int(value) if name.endswith("_steps") else value)
+        remedy = "give watts, a share or a number of steps"
+        for name, value, least in (("parameter", parameter, -math.inf), ("step_w", step_w, 0)):
+            if value is not None:  # the library knows the goal's bounds
+                setattr(options, name, number_of(name, value, least, 1e9, remedy))
+        for name, steps in (("warmup_steps", warmup_steps), ("measured_steps", measured_steps)):
+            if steps is not None:
+                setattr(options, name, integer_of(name, steps, 0, 10**9, remedy))
         options.ranks = ranks
         self._error: Optional[BaseException] = None
         if combine is not None:
@@ -121,6 +119,7 @@ class PowerLimit:
 
     def epoch_cost(self, steps: int) -> float:
         """What an epoch of so many steps costs at the best limit, in the sense of the goal."""
+        steps = integer_of("steps", steps, 0, 2**64 - 1, "give how many steps an epoch has")
         cost = ctypes.c_double()
         expect_ok(_c.kdvfs_power_limit_epoch_cost(self._handle, steps, ctypes.byref(cost)))
         return cost.value
@@ -166,8 +165,8 @@ class BatchSize:
     ) -> None:
         """`sizes` may be tried; `usual` is one of them, tried first. `job` names the job and the GPU."""
         for size in (*sizes, usual):
-            if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 2**32:
-                raise Error(1, f"cannot use a batch size: {size!r} is none; give integers above 0")
+            integer_of("a batch size", size, 1, 2**32 - 1, "give integers above 0")
+        seed = integer_of("a seed", seed, 0, 2**64 - 1, "any number will do")
         numbers = (ctypes.c_uint32 * len(sizes))(*sizes)
         self._handle = ctypes.c_void_p()
         expect_ok(

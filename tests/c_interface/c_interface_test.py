@@ -2,9 +2,11 @@
 """The Python package, and through it the C interface, on simulated GPUs."""
 
 import contextlib
+import copy
 import ctypes
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -251,6 +253,11 @@ class Timers(unittest.TestCase):
             self.assertEqual(calls, {"forward-compute": 20, "backward-compute": 20, "optimizer": 5})
             self.assertEqual((plain.dummy.begun, plain.dummy.ended), (40, 40))
             self.assertEqual(timers.log(["optimizer", "batch-generator"]), [5, 5])
+            config = types.SimpleNamespace(timers=timers, timer=timers("optimizer"), layers=[1])
+            for copied in (copy.copy(config), copy.deepcopy(config)):  # Megatron copies its configuration
+                self.assertIs(copied.timers, timers)
+                self.assertIs(copied.timer, timers("optimizer"))
+            self.assertFalse(hasattr(type(timers).__new__(type(timers)), "log"))
 
     def test_what_is_no_timers_object_is_refused(self):
         with kdvfs.open_simulated("h100") as gpu:
@@ -262,7 +269,8 @@ class Closing(unittest.TestCase):
     def test_an_error_that_waits_for_close_does_not_keep_the_handle(self):
         """That of a plan of another program is `invalid_input`, as the status of a handle that is kept."""
         kernel = {"kernel": "gemm", "variant": 0, "time_s": 0.06}
-        sequence = {"version": 1, "hash": "fnv1a64:32e0a59a653d668b", "kernels": [kernel], "runs": [[1, 1]], "launches": [0]}
+        sequence = {"version": 1, "hash": "fnv1a64:32e0a59a653d668b", "kernels": [kernel], "runs": [[1, 1]]}
+        sequence["launches"] = [0]
         segment = {"first": 0, "last": 1, "arrives_in": 0, "lead_s": 0, "core_mhz": 1395, "mem_mhz": -1}
         segment.update({"time_s": 0.06, "energy_j": 40})
         gpu = kdvfs.open_simulated("h100")
@@ -343,8 +351,9 @@ assert not os.path.exists("profile.iterations.csv")
 """
         with tempfile.TemporaryDirectory() as folder:
             profile = os.path.join(folder, "profile.csv")
-            ended = subprocess.run([sys.executable, "-c", program], env={**os.environ, "KDVFS_MODE": "sweep:" + profile},
-                                   cwd=folder, capture_output=True, text=True, timeout=100)
+            environment = {**os.environ, "KDVFS_MODE": "sweep:" + profile}
+            ended = subprocess.run([sys.executable, "-c", program], env=environment, cwd=folder, capture_output=True,
+                                   text=True, timeout=100)
             self.assertEqual((ended.returncode, ended.stderr), (0, ""))
             self.assertIn("profile.iterations.csv", os.listdir(folder))
 
@@ -434,6 +443,48 @@ class Refuses(unittest.TestCase):
             self.refused("invalid_input", "list", lambda: gpu.request(123456))
             self.refused("invalid_input", "", lambda: gpu.launch(matrix_flops=-1))
             self.refused("io", "plan", lambda: gpu.follow_plan("/nonexistent/plan.json"))
+
+    def test_errors_are_pickled(self):
+        """As by multiprocessing, whose pool waits for ever for one that cannot be read again."""
+        for error in (kdvfs.Error(4, "cannot open"), kdvfs.Error(99, "")):
+            read = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(read), read.code, str(read)), (kdvfs.Error, error.code, str(error)))
+        self.assertEqual((kdvfs.Error(4, "").code, str(kdvfs.Error(4, ""))), ("busy", "busy"))
+        self.assertEqual(str(kdvfs.Error(99, "")), "unknown")
+
+    def test_integers_of_other_types_are_integers(self):
+        class Int64:  # as numpy's
+            def __init__(self, value):
+                self.value = value
+
+            def __index__(self):
+                return self.value
+
+            def __eq__(self, other):
+                return self.value == other
+
+            def __hash__(self):
+                return hash(self.value)
+
+        with kdvfs.open_simulated("h100", seed=Int64(3), meter_every=Int64(1)) as gpu:
+            clocks = gpu.core_clocks()[-2:]
+            gpu.next_iteration()
+            with gpu.scope("gemm", variant=Int64(2), core_mhz=Int64(clocks[0])), gpu.request(Int64(clocks[1])):
+                gpu.launch(matrix_flops=1e13)
+            gpu.synchronize()
+            self.assertEqual(row(gpu, "gemm")["variant"], 2)
+            with kdvfs.Steps(gpu) as steps:
+                with steps.step(Int64(1), Int64(2), Int64(3), prompt_context=Int64(4)):
+                    pass
+                steps.observe(Int64(1), Int64(2), Int64(3), 0.1)
+                steps.tune([Int64(clock) for clock in clocks], chunk_tokens=Int64(64))
+            shape = {"stages": Int64(1), "microbatches": Int64(1), "core_mhz": [Int64(clocks[0])]}
+            with kdvfs.PipelineSession(gpu, **shape) as session:
+                session.next_iteration()
+                for make in (session.forward, session.backward):
+                    with make(Int64(0), Int64(0)):
+                        pass
+            kdvfs.PowerLimit(gpu, warmup_steps=Int64(2), ranks=Int64(1)).close()
 
     def test_closing_with_an_open_scope_and_then_closing(self):
         gpu = kdvfs.open_simulated("mi210")

@@ -140,13 +140,14 @@ class Sessions(unittest.TestCase):
             for call, words in (
                 (lambda: kdvfs.PipelineSession(gpu, stages=2, microbatches=2), "2 stages do not divide the ranks"),
                 (lambda: kdvfs.PipelineSession(gpu, stages=1, microbatches=2, schedule="pipedream"), "use gpipe, 1f1b"),
-                (lambda: kdvfs.PipelineSession(gpu, stages=0, microbatches=2), "stages=0.*give the pipeline's stages"),
+                (lambda: kdvfs.PipelineSession(gpu, stages=0, microbatches=2), "stages: 0.*give the pipeline's stages"),
                 (lambda: kdvfs.PipelineSession(gpu, stages=1, microbatches=2, chunks=2), "one chunk a stage"),
                 (lambda: kdvfs.PipelineSession(gpu, stages=1, microbatches=2, mode="folow:x"), "mode"),
                 (lambda: kdvfs.PipelineSession(gpu, stages=1, microbatches=2, mode="follow:/none"), "/none.*check its name"),
                 (lambda: kdvfs.PipelineSession(gpu, stages=1, microbatches=2, silence=0), "give seconds above 0"),
                 (lambda: made.forward("0"), "'0'.*is no integer from 0"),
                 (lambda: made.forward(-1), "-1.*is no integer from 0"),
+                (lambda: made.forward(2**32), "4294967296.*is no integer from 0"),
                 (lambda: made.forward(0.5).__enter__(), "0.5.*is no integer from 0"),
                 (lambda: made.operation("sideways", 0), "pass 'sideways'.*use forward, backward"),
                 (lambda: made.straggler(3, 1.0), "there is no such rank"),
@@ -357,6 +358,31 @@ class Failures(unittest.TestCase):
         phase, took = next((phase, took) for rank, phase, took in results if rank == 0)
         self.assertEqual(phase, "alone")
         self.assertLess(took, 2.0)
+
+
+    def test_an_interrupt_while_ranks_are_awaited_reaches_the_caller(self):
+        def work(ranks):
+            exchange = ranks._exchange
+
+            def interrupted(*arguments):
+                if ranks.rank == 0 and session._iteration >= 2:
+                    raise KeyboardInterrupt
+                return exchange(*arguments)
+
+            number = -1
+            with kdvfs.open_simulated("mi250x") as gpu:
+                try:
+                    with kdvfs.PipelineSession(gpu, ranks, mode="sweep:/nowhere/case.json", **SHAPE) as session:
+                        ranks._exchange = interrupted
+                        for number in range(20):
+                            session.next_iteration()
+                            finish(session)
+                except KeyboardInterrupt:
+                    return session._iteration, number
+
+        (iteration, number), error = on_ranks(2, work, timeout=0.5)
+        self.assertEqual(iteration, number)
+        self.assertIn("rank 0", str(error))
 
 
 class InC(unittest.TestCase):
