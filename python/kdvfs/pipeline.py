@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Sessions of pipeline-parallel runs: each operation runs at the clock of the whole pipeline's plan.
 
-    session = kdvfs.PipelineSession(gpu, ranks, schedule="1f1b", stages=8, microbatches=32)
-    for batch in loader:
-        session.next_iteration()
-        ...                                    # in the schedule's order
-        with session.forward(microbatch):
-            loss = model(part)
+    with kdvfs.PipelineSession(gpu, ranks, schedule="1f1b", stages=8, microbatches=32) as session:
+        for batch in loader:
+            session.next_iteration()
+            ...                                    # in the schedule's order
+            with session.forward(microbatch):
+                loss = model(part)
 """
 
 import ctypes

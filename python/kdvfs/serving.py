@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Clocks that follow the steps of an engine with continuous batching.
 
-    steps = kdvfs.Steps(gpu)
-    while engine.has_work():
-        with steps.step(prompt_tokens, sequences, context_tokens, slack=engine.slack()):
-            engine.step()
-    steps.rest()
+    with kdvfs.Steps(gpu) as steps:
+        while engine.has_work():
+            with steps.step(prompt_tokens, sequences, context_tokens, slack=engine.slack()):
+                engine.step()
+        steps.rest()
 
 Until `plan`, steps are counted and metered at the driver's default clocks.
 """

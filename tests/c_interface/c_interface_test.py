@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -179,6 +180,27 @@ class Sessions(unittest.TestCase):
             with self.assertRaises(kdvfs.Error) as caught:
                 gpu.begin_session()
             self.assertIn("before the first scope", str(caught.exception))
+
+
+def program_of_the_manual(words):
+    """The Python program in docs/python.md that has these words."""
+    manual = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/python.md")
+    with open(manual) as file:
+        (found,) = [text for text in re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL) if words in text]
+    return found
+
+
+class Documents(unittest.TestCase):
+    def test_the_program_of_the_manual_can_be_tuned(self):
+        program = program_of_the_manual("gpu.begin_session()").replace("20000", "2000")
+        with tempfile.TemporaryDirectory() as folder:
+            for mode in ("measure", "sweep:profile.csv"):
+                environment = {**os.environ, "KDVFS_MODE": mode, "KDVFS_COST": "cost.csv"}
+                subprocess.run([sys.executable, "-c", program], env=environment, cwd=folder, check=True, timeout=100)
+            with open(os.path.join(folder, "profile.csv")) as file:
+                self.assertGreater(len([line for line in file if "gemm" in line]), 3)
+            with open(os.path.join(folder, "cost.csv")) as file:
+                self.assertTrue(all(float(number) > 0 for number in file.read().split()[-1].split(",")))
 
 
 class Callbacks(unittest.TestCase):

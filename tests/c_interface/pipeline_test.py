@@ -4,6 +4,7 @@
 import ctypes
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -12,6 +13,7 @@ import unittest
 
 import kdvfs
 from kdvfs import _library
+from c_interface_test import program_of_the_manual
 from ranks_test import on_ranks
 
 SHAPE = {"stages": 2, "microbatches": 4}
@@ -383,6 +385,18 @@ class Failures(unittest.TestCase):
         (iteration, number), error = on_ranks(2, work, timeout=0.5)
         self.assertEqual(iteration, number)
         self.assertIn("rank 0", str(error))
+
+
+class Documents(unittest.TestCase):
+    def test_the_program_of_the_manual_runs_on_two_ranks(self):
+        program = program_of_the_manual("kdvfs.PipelineSession(").replace("range(600)", "range(3)")
+        with tempfile.TemporaryDirectory() as folder:
+            started = [
+                subprocess.Popen([sys.executable, "-c", program], cwd=folder, stdout=subprocess.PIPE, text=True,
+                                 env={**os.environ, "WORLD_SIZE": "2", "RANK": str(rank)})
+                for rank in range(2)
+            ]
+            self.assertEqual([each.communicate(timeout=60)[0] for each in started], ["measuring\n"] * 2)
 
 
 class InC(unittest.TestCase):
