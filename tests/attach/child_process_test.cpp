@@ -112,6 +112,18 @@ TEST(ChildProcess, GetsEachSignalOnceWhetherItIsSentToTheGroupOrToTheCommand) {
     EXPECT_EQ(run.wait(), 0);
 }
 
+TEST(ChildProcess, GetsItsWordsAsTheyAre) {
+    // CLI11 would expand an argument in brackets.
+    const std::vector<std::string> program{"printf", "<%s>", "[a,b]", "[]", "[c", "", "[d]\x1f"};
+    constexpr const char* words = "<[a,b]><[]><[c><><[d]\x1f>";
+    EXPECT_EQ(Started{run_of(program)}.rest(), words);
+    std::vector<std::string> worth{KDVFS_COMMAND, "worth", "--counter", "program", "--"};
+    worth.insert(worth.end(), program.begin(), program.end());
+    EXPECT_EQ((Started{worth, STDERR_FILENO}.rest().substr(0, std::string{words}.size())), words);
+    EXPECT_EQ((Started{{KDVFS_COMMAND, "run", "--report", "/dev/null", "echo", "a", "b"}}.rest()),
+              "a b\n");
+}
+
 TEST(ChildProcess, EndsThisCommandAsItEnds) {
     EXPECT_EQ(WEXITSTATUS(Started{run_of({"sh", "-c", "exit 7"})}.wait()), 7);
     EXPECT_EQ(WEXITSTATUS(Started{run_of({"/no/such/program"})}.wait()), 127);

@@ -15,6 +15,7 @@
 #include <tools/cli/plan_command.hpp>
 #include <tools/cli/plan_pipeline_command.hpp>
 #include <tools/cli/plan_pool_command.hpp>
+#include <tools/cli/program_words.hpp>
 #include <tools/cli/recommend_command.hpp>
 #include <tools/cli/report_command.hpp>
 #include <tools/cli/restore_command.hpp>
@@ -27,6 +28,7 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace {
 
@@ -106,8 +108,11 @@ int main(int argc, char** argv) try {
         return cli::usage_error_text(app, error);
     });
     if (argc > 1) require_subcommand(app, argv[1]);
+    const std::vector<std::string> words = cli::mark_program(app, argc, argv);
+    std::vector<const char*> pointers;
+    for (const std::string& word : words) pointers.push_back(word.c_str());
     try {
-        app.parse(argc, argv);
+        app.parse(argc, pointers.data());
     } catch (const CLI::RuntimeError& ended) {
         return ended.get_exit_code();
     } catch (const CLI::ParseError& error) {

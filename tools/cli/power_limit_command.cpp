@@ -16,6 +16,7 @@
 #include <tools/cli/nvidia_boards.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/program_runs.hpp>
+#include <tools/cli/program_words.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
 
@@ -338,7 +339,7 @@ void add_power_limit_command(CLI::App& app) {
         "found is restored at the end, and by a watchdog if kdvfs is killed. Make runs short, an\n"
         "epoch or less; several seconds are needed. With --window the search is within one run,\n"
         "whose rest is at the best limit; exit status 3: the run ended before the search.");
-    sub->add_option("command", command->command, "After --: the program and its arguments");
+    add_program(*sub, "command", command->command, "After --: the program and its arguments");
     sub->add_option("--device", command->device, "sim:NAME, instead of a program");
     sub->add_option("--gpu", command->gpu, "PCI address; auto: the only one")
         ->capture_default_str();

@@ -14,6 +14,7 @@
 #include <tools/cli/input.hpp>
 #include <tools/cli/metrics.hpp>
 #include <tools/cli/output.hpp>
+#include <tools/cli/program_words.hpp>
 #include <tools/cli/report_names.hpp>
 #include <tools/cli/run_report.hpp>
 #include <tools/cli/running.hpp>
@@ -73,7 +74,7 @@ struct RunCommand {
         auto command = std::make_shared<RunCommand>();
         CLI::App* sub = app.add_subcommand(
             "run", "Run an unmodified program, and report the energy of its kernels");
-        sub->add_option("command", command->command, "After --: the program")->required();
+        add_program(*sub, "command", command->command, "After --: the program")->required();
         sub->add_option("--report", command->reports,
                         "File to write: .json, .html, else text, - prints it; may be given more "
                         "than once. %h, %r, %j, %p stand for host, rank, job, process; without "

@@ -23,6 +23,7 @@
 #include <tools/cli/program_plan.hpp>
 #include <tools/cli/program_runs.hpp>
 #include <tools/cli/program_sweep.hpp>
+#include <tools/cli/program_words.hpp>
 #include <tools/cli/report_command.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
@@ -288,7 +289,7 @@ void add_tune_command(CLI::App& app) {
         "without, until the\nverdict is known. A tuning that was ended goes on where it was. Exit "
         "status: 0 bound and\nsaving were kept, 1 the tuning failed, 3 undecided: more pairs may "
         "decide, 4 one was broken,\n5 nothing to gain: the clocks are best left as they are.");
-    sub->add_option("command", command->command, "After --: the program and its arguments")
+    add_program(*sub, "command", command->command, "After --: the program and its arguments")
         ->required();
     sub->add_option("--max-slowdown", command->max_slowdown, "That the plan may cost")
         ->capture_default_str();

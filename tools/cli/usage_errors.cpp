@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <tools/cli/program_words.hpp>
 #include <tools/cli/usage_errors.hpp>
 
 #include <algorithm>
@@ -85,7 +86,7 @@ std::string usage_error_text(const CLI::App& app, const CLI::Error& error) {
                                       : std::string{};
         if (!meant.empty())
             fix = "did you mean " + meant + "?";
-        else if (sub.get_option_no_throw("command") != nullptr)
+        else if (takes_program(sub))
             fix = "put -- before a program's own arguments: kdvfs " + sub.get_name() +
                   " ... -- PROGRAM";
     } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&

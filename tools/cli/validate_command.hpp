@@ -9,6 +9,7 @@
 #include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/program_runs.hpp>
+#include <tools/cli/program_words.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
 
@@ -76,8 +77,8 @@ struct ValidateCommand {
             "where that of energy\ndoes within 0.3 points. It ends as soon as the verdict is "
             "known.");
         sub->add_option("plan", command->plan, "Plan file (JSON); - is standard input")->required();
-        sub->add_option("command", command->command,
-                        "After --: a program, run twice a pair, with KDVFS_PLAN set and without")
+        add_program(*sub, "command", command->command,
+                    "After --: a program, run twice a pair, with KDVFS_PLAN set and without")
             ->required();
         sub->add_option("--counter", command->counter,
                         "What counts a program's energy: a GPU's PCI address, hwmon:FILE "

@@ -11,6 +11,7 @@
 #include <tools/cli/input.hpp>
 #include <tools/cli/nvidia_boards.hpp>
 #include <tools/cli/program_runs.hpp>
+#include <tools/cli/program_words.hpp>
 #include <tools/cli/temporary_folder.hpp>
 #include <tools/cli/text_options.hpp>
 #include <tools/worth.hpp>
@@ -173,10 +174,9 @@ void add_worth_command(CLI::App& app) {
     sub->footer(
         "The program is run once, as it is, or was: a report of kdvfs run, a folder of kdvfs tune. "
         "Its energy and\ntime are counted as by kdvfs tune.");
-    sub->add_option(
-           "what", command->what,
-           "What kdvfs run --report FILE.json wrote, a folder of kdvfs tune, or, after --, "
-           "a program and its arguments")
+    add_program(*sub, "what", command->what,
+                "What kdvfs run --report FILE.json wrote, a folder of kdvfs tune, or, after --, "
+                "a program and its arguments")
         ->required();
     sub->add_option("--power-limit", command->power_limit,
                     "Of the board, in W; else as the driver or the data sheet says");
