@@ -86,6 +86,18 @@ std::vector<std::string> run_of(std::vector<std::string> program,
     return words;
 }
 
+/// @returns the status of a run that ends within seconds; else it is killed
+int ended_soon(const Started& run) {
+    for (int i = 0; i < 500; ++i) {
+        int status = 0;
+        if (::waitpid(run.process, &status, WNOHANG) == run.process) return status;
+        std::this_thread::sleep_for(10ms);
+    }
+    ADD_FAILURE() << "it hangs";
+    ::kill(run.process, SIGKILL);
+    return run.wait();
+}
+
 TEST(ChildProcess, GetsEachSignalOnceWhetherItIsSentToTheGroupOrToTheCommand) {
     const bool soak = std::getenv("KDVFS_SIGNALS_SOAK") != nullptr;
     const int sent = soak ? 1000 : 60;
@@ -122,6 +134,23 @@ TEST(ChildProcess, GetsItsWordsAsTheyAre) {
     EXPECT_EQ((Started{worth, STDERR_FILENO}.rest().substr(0, std::string{words}.size())), words);
     EXPECT_EQ((Started{{KDVFS_COMMAND, "run", "--report", "/dev/null", "echo", "a", "b"}}.rest()),
               "a b\n");
+}
+
+TEST(ChildProcess, IsWaitedForWhereTheParentIgnoresTheEndsOfChildren) {
+    struct sigaction found {};
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGCHLD, &ignore, &found);  // is inherited
+    Started run{run_of({"grep", "-sh", "SigIgn", "/proc/self/status", "/absent"})};
+    std::vector<std::string> worth{KDVFS_COMMAND, "worth", "--counter", "program", "--", "true"};
+    Started other{worth, STDERR_FILENO};
+    ::sigaction(SIGCHLD, &found, nullptr);
+    const std::string ignored = run.line();
+    ASSERT_EQ(ignored.substr(0, 7), "SigIgn:") << ignored;
+    EXPECT_NE(std::strtoull(ignored.c_str() + 7, nullptr, 16) >> (SIGCHLD - 1) & 1U, 0U)
+        << "the program is started as this command was: " << ignored;
+    EXPECT_EQ(WEXITSTATUS(ended_soon(run)), 2) << "by the absent file";
+    EXPECT_NE(other.rest().find("did not report"), std::string::npos);
 }
 
 TEST(ChildProcess, EndsThisCommandAsItEnds) {

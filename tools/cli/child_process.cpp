@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <tools/cli/child_process.hpp>
+#include <tools/cli/child_signal.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -63,6 +64,13 @@ bool is_stopped(pid_t process) {
     std::getline(file, line);
     const std::size_t end = line.rfind(')');
     return end != std::string::npos && line.size() > end + 2 && line[end + 2] == 'T';
+}
+
+/// Somebody else in this process has waited for the program: its end, but not its status is known.
+int lost_status(pid_t process) {
+    std::cerr << "kdvfs: the status of process " << process
+              << " is lost: a library in this process has waited for it\n";
+    return W_EXITCODE(127, 0);  // as shells do
 }
 
 }  // namespace
@@ -145,6 +153,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) ::_exit(127);
         ::sigprocmask(SIG_SETMASK, &found, nullptr);
+        restore_child_signal();
         ::execvpe(words.front(), words.data(), variables.data());
         const int error = errno;
         while (::write(failure[1], &error, sizeof error) < 0 && errno == EINTR) {
@@ -177,6 +186,7 @@ int ChildProcess::wait() const {
             continue;
         }
         if (changed == child_) continue;
+        if (changed < 0 && errno == ECHILD) return lost_status(child_);
         const int number = ::sigwaitinfo(&held, nullptr);
         if (number > 0 && number != SIGCHLD) forward(number);
     }

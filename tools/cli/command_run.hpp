@@ -4,6 +4,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
+#include <tools/cli/child_signal.hpp>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -143,6 +144,7 @@ inline RunTimes run_command(const std::vector<std::string>& command,
     const pid_t child = ::fork();
     if (child == 0) {
         // Between fork and exec only what a signal handler might do, too: there may be threads.
+        restore_child_signal();
         if (::dup2(output, STDOUT_FILENO) >= 0 && ::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
             ::getppid() == parent)
             ::execvpe(arguments.front(), arguments.data(), variables.data());

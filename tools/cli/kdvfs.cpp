@@ -7,6 +7,7 @@
 // program does.
 #include <kdvfs/error.hpp>
 #include <kdvfs/version.hpp>
+#include <tools/cli/child_signal.hpp>
 #include <tools/cli/commands.hpp>
 #include <tools/cli/info_command.hpp>
 #include <tools/cli/measure_latency_command.hpp>
@@ -76,6 +77,7 @@ void require_subcommand(const CLI::App& app, const std::string& name) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+    cli::keep_ended_children();
     refuse_empty_arguments(argc, argv);
     CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
     app.require_subcommand(1);
