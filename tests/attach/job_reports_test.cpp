@@ -67,6 +67,16 @@ TEST(JobReports, CountABoardOnceHoweverManyProcessesSeeIt) {
     EXPECT_NE(merged["totals"]["kernels"]["status"], "resolved");
 }
 
+TEST(JobReports, HaveNoEnergyOfAKernelThatWasNeverMetered) {
+    json job = process("a", "0:1", 0, 10, 700, 0);
+    json& row = job["devices"][0]["report"]["rows"][0];
+    row["metered_calls"] = 0;
+    EXPECT_EQ(merge_attached_reports({job})["rows"][0]["energy"]["status"], "unresolved");
+    json later = process("a", "0:1", 10, 20, 500, 200);
+    const json both = merge_attached_reports({job, later});
+    EXPECT_DOUBLE_EQ(both["rows"][0]["energy"]["joules"], 200) << "of what was metered";
+}
+
 TEST(JobReports, AddRunsThatFollowEachOther) {
     const json merged = merge_attached_reports(
         {process("a", "0:1", 0, 10, 700, 300), process("a", "0:1", 10, 20, 500, 200)});

@@ -37,6 +37,11 @@ json process_with(json rows) {
                       {"rows", std::move(rows)}};
     return {{"devices", json::array({{{"report", report}}})}};
 }
+json from(double begin, json process) {
+    process["begin_s"] = begin;
+    process["end_s"] = begin + 1;
+    return process;
+}
 std::size_t count(const std::string& text, const std::string& what) {
     std::size_t found = 0;
     for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++found;
@@ -78,7 +83,7 @@ TEST(Metrics, AreRangesBesideKernels) {
                                                   {"runs", 10},
                                                   {"time_s", 1.5},
                                                   {"energy", energy(6)}}};
-    const std::string text = prometheus_text({process, process});
+    const std::string text = prometheus_text({from(0, process), from(1, process)});
     for (const char* line :
          {"kdvfs_range_energy_joules{hw_id=\"0000:1b:00.0\",range=\"step/mlp\"} 12\n",
           "kdvfs_range_seconds_total{hw_id=\"0000:1b:00.0\",range=\"step/mlp\"} 3\n",
@@ -86,6 +91,25 @@ TEST(Metrics, AreRangesBesideKernels) {
         EXPECT_NE(text.find(line), std::string::npos) << line << text;
     }
     EXPECT_EQ(count(text, "kdvfs_range_runs_total{"), 1U) << "the iteration is none";
+}
+
+TEST(Metrics, HaveNoEnergyThatIsNotKnown) {
+    // Two processes on one board at once: the text report says "unresolved", too.
+    json process = process_with(json::array({row("gemm", 2, energy(8))}));
+    process["devices"][0]["report"]["levels"] = {{{"level", "scope"},
+                                                  {"kernel", "step/mlp"},
+                                                  {"runs", 10},
+                                                  {"time_s", 1.5},
+                                                  {"energy", energy(6)}}};
+    const std::string text = prometheus_text({from(0, process), from(0.5, process)});
+    EXPECT_EQ(count(text, "_energy_joules{"), 0U) << text;
+    EXPECT_NE(text.find("kernel=\"gemm\",variant=\"8\"} 4\n"), std::string::npos) << text;
+    // A kernel of which no launch was metered.
+    json unmetered = row("gemm", 0, energy(0));
+    unmetered["metered_calls"] = 0;
+    const std::string none = prometheus_text({process_with(json::array({unmetered}))});
+    EXPECT_EQ(count(none, "_energy_joules{"), 0U) << none;
+    EXPECT_EQ(count(none, "kdvfs_kernel_launches_total{"), 1U) << none;
 }
 
 TEST(Metrics, HaveWhatWasSavedByAllProcessesOfABoard) {
@@ -104,7 +128,8 @@ TEST(Metrics, HaveWhatWasSavedByAllProcessesOfABoard) {
 TEST(Metrics, AreBoundedInNumberAndLoseNothing) {
     json rows = json::array();
     for (int i = 0; i < 200; ++i) rows.push_back(row("k" + std::to_string(i), 1, energy(2)));
-    const std::string text = prometheus_text({process_with(rows), process_with(rows)});
+    const std::string text =
+        prometheus_text({from(0, process_with(rows)), from(1, process_with(rows))});
     EXPECT_EQ(count(text, "kdvfs_kernel_seconds_total{"), 65U);
     EXPECT_NE(text.find("kernel=\"(others)\",variant=\"0\"} 272\n"), std::string::npos) << text;
     EXPECT_NE(text.find("kdvfs_processes 2\n"), std::string::npos);

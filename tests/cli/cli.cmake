@@ -154,6 +154,19 @@ endforeach()
 expect(0 "one clock, by the lower one +unknown +0.0 - [0-9.]+ +0.0 - [0-9.]+ *\n"
        worth found.json --lower lower.json --lower-clock 0.85)
 expect(1 "lower-clock" worth found.json --lower lower.json)
+# Two processes on one board at once: its energy counts once, and none knows when it was idle.
+foreach(process "1 10 3000" "2 10 2900")
+    separate_arguments(process UNIX_COMMAND "${process}")
+    list(GET process 0 pid)
+    list(GET process 1 seconds)
+    list(GET process 2 joules)
+    set(process${pid} "{\"pid\":${pid},\"rank\":\"\",\"ended\":true,\"notes\":[],\"begin_s\":${pid},\"end_s\":11,\"devices\":[
+        {\"launches\":1,\"iterations\":{\"count\":1,\"launches\":1},\"report\":{\"device\":{\"name\":\"H100\",\"address\":\"0:1\"},
+        \"totals\":{\"counted_time_s\":${seconds},\"counter_j\":${joules},\"idle_time_s\":5,\"kernels\":{\"status\":\"\"},
+        \"idle\":{\"status\":\"resolved\",\"joules\":500}},\"rows\":[],\"levels\":[]}}]}")
+endforeach()
+file(WRITE ${FOLDER}/shared.json "{\"processes\":[${process1},${process2}]}")
+expect(0 "H100: 10 s, 3000 J; 300 W .*idle time is not known" worth shared.json)
 file(WRITE ${FOLDER}/killed.sh "
 kills=0
 for delay in 0.02 0.05 0.1 0.03 0.15 0.08 0.06 0.2 0.04 0.3; do

@@ -90,28 +90,36 @@ inline nlohmann::json unresolved_energy() {
     return {{"joules", nullptr}, {"half_width_95", nullptr}, {"status", "unresolved"}};
 }
 
-/// An energy and its interval, summed: known where all parts are; intervals of parts add as those
-/// of independent errors.
+/// Of a row or level.
+/// @param shared whether other processes were on the board at the same time
+inline nlohmann::json energy_of(const nlohmann::json& item, bool shared) {
+    return shared ? unresolved_energy() : item.at("energy");
+}
+
+/// An energy and its interval, summed: known where there are parts and all of them are; intervals
+/// of parts add as those of independent errors.
 struct EnergySum {
     double joules = 0;
     double variance = 0;
-    bool resolved = true;
+    std::size_t parts = 0;
+    std::size_t known = 0;
 
+    [[nodiscard]] bool resolved() const { return parts > 0 && known == parts; }
     void add(const nlohmann::json& energy) {
-        if (energy.value("status", "") != "resolved") {
-            resolved = false;
-            return;
-        }
+        ++parts;
+        if (energy.value("status", "") != "resolved") return;
+        ++known;
         joules += energy.value("joules", 0.0);
         variance += std::pow(energy.value("half_width_95", 0.0), 2);
     }
     void add(const EnergySum& other) {
         joules += other.joules;
         variance += other.variance;
-        resolved = resolved && other.resolved;
+        parts += other.parts;
+        known += other.known;
     }
     [[nodiscard]] nlohmann::json json() const {
-        if (!resolved) return unresolved_energy();
+        if (!resolved()) return unresolved_energy();
         return {{"joules", joules}, {"half_width_95", std::sqrt(variance)}, {"status", "resolved"}};
     }
 };
@@ -145,9 +153,6 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
     json totals = json::object();
     std::map<std::string, report_sums::EnergySum> parts;
     for (const auto& [report, shared] : reports) {
-        const auto energy_of = [its_shared = shared](const json& item) {
-            return its_shared ? report_sums::unresolved_energy() : item["energy"];
-        };
         for (const json& row : report->at("rows")) {
             auto& [sum, energy] = rows[{row.value("kernel", ""), row.value("variant", 0U)}];
             if (sum.is_null()) {
@@ -156,7 +161,7 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
             for (const char* key : {"calls", "metered_calls", "time_s", "counted_time_s"}) {
                 report_sums::add_number(sum, row, key);
             }
-            if (row.value("metered_calls", 0) > 0) energy.add(energy_of(row));
+            if (row.value("metered_calls", 0) > 0) energy.add(report_sums::energy_of(row, shared));
             sum["requested"] = sum["asked"] = row["asked"];
             sum["reported"] = sum["applied"] = row["applied"];
             sum["measured_core_mhz"] = sum["held_core_mhz"] = row["held_core_mhz"];
@@ -174,7 +179,7 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
             for (const char* key : {"runs", "time_s", "counted_time_s"}) {
                 report_sums::add_number(sum, level, key);
             }
-            if (level.value("runs", 0) > 0) energy.add(energy_of(level));
+            if (level.value("runs", 0) > 0) energy.add(report_sums::energy_of(level, shared));
         }
     }
     json shared_boards = json::array();

@@ -54,20 +54,21 @@ private:
     std::size_t values_ = 0;
 };
 
-/// What a kernel or range took on a board: of the process's report, or of the others together.
+/// What a kernel or range took on a board: of a process's report, or of the others together.
 struct Share {
     double seconds = 0;
     double launches = 0;
     report_sums::EnergySum energy{};
-    void add(const json& row) {
+    /// @param shared as `BoardUse::shared`
+    void add(const json& row, bool shared) {
         seconds += row.value("time_s", 0.0);
         launches += row.value("calls", 0.0);
-        if (row.value("metered_calls", 0) > 0) energy.add(row["energy"]);
+        if (row.value("metered_calls", 0) > 0) energy.add(report_sums::energy_of(row, shared));
     }
-    void add_runs(const json& level) {
+    void add_runs(const json& level, bool shared) {
         seconds += level.value("time_s", 0.0);
         launches += level.value("runs", 0.0);
-        if (level.value("runs", 0) > 0) energy.add(level["energy"]);
+        if (level.value("runs", 0) > 0) energy.add(report_sums::energy_of(level, shared));
     }
 };
 
@@ -91,7 +92,7 @@ std::string range_text(const std::map<std::string, std::map<std::string, Share>>
             const std::string its = labels({{"hw_id", address}, {"range", *range}}, constant);
             seconds.add(its, taken->seconds);
             runs.add(its, taken->launches);
-            if (!taken->energy.resolved) continue;
+            if (!taken->energy.resolved()) continue;
             energy.add(its, taken->energy.joules);
             half.add(its, std::sqrt(taken->energy.variance));
         }
@@ -143,18 +144,14 @@ std::string prometheus_text(const std::vector<json>& processes, const MetricLabe
         auto& [name, joules] = counters[use.address];
         name = use.name;
         joules += use.joules();
-    }
-    for (const json& process : processes) {
-        for (const json& device : process["devices"]) {
-            const json& report = device["report"];
-            const std::string address = report["device"].value("address", "");
-            auto& kernels = boards[address];
-            for (const json& row : report["rows"]) {
-                kernels[{row.value("kernel", ""), row.value("variant", 0U)}].add(row);
+        auto& kernels = boards[use.address];
+        for (const json* report : use.reports) {
+            for (const json& row : report->at("rows")) {
+                kernels[{row.value("kernel", ""), row.value("variant", 0U)}].add(row, use.shared());
             }
-            for (const json& level : report.value("levels", json::array())) {
+            for (const json& level : report->value("levels", json::array())) {
                 if (level.value("level", "") == "scope") {
-                    ranges[address][level.value("kernel", "")].add_runs(level);
+                    ranges[use.address][level.value("kernel", "")].add_runs(level, use.shared());
                 }
             }
         }
@@ -197,7 +194,7 @@ std::string prometheus_text(const std::vector<json>& processes, const MetricLabe
                                            constant);
             seconds.add(its, taken.seconds);
             launches.add(its, taken.launches);
-            if (!taken.energy.resolved) continue;
+            if (!taken.energy.resolved()) continue;
             energy.add(its, taken.energy.joules);
             half.add(its, std::sqrt(taken.energy.variance));
         }

@@ -7,6 +7,7 @@
 #include <kdvfs/tune/plan_file.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <tools/cli/attached_reports.hpp>
+#include <tools/cli/board_energy.hpp>
 #include <tools/cli/commands.hpp>
 #include <tools/cli/input.hpp>
 #include <tools/cli/nvidia_boards.hpp>
@@ -51,25 +52,26 @@ using namespace worth;
 AsFound read_report(const std::string& file) {
     const nlohmann::json report =
         nlohmann::json::parse(read_input(file).text, nullptr, /*allow_exceptions=*/false);
-    if (!report.is_object() || !report.contains("processes"))
+    if (!report.is_object() || !report.contains("processes") || !report["processes"].is_array())
         refuse_worth(file, "it is no report of kdvfs run",
                      "give what kdvfs run --report FILE.json wrote, or a folder of kdvfs tune");
-    AsFound found;
-    found.knows_idle = true;
-    for (const nlohmann::json& process : report["processes"]) {
+    const auto processes = report["processes"].get<std::vector<nlohmann::json>>();
+    for (const nlohmann::json& process : processes)
         if (!report_sums::is_report(process))
             refuse_worth(file, "one of its processes has no report", "");
-        for (const nlohmann::json& device : process["devices"]) {
-            const nlohmann::json& its = device["report"];
-            const nlohmann::json& totals = its["totals"];
-            found.gpu = its["device"].value("name", "");
-            found.seconds += totals.value("counted_time_s", 0.0);
-            found.joules += totals.value("counter_j", 0.0);
-            found.idle_seconds += totals.value("idle_time_s", 0.0);
-            found.knows_idle = found.knows_idle && totals["idle"].value("status", "") == "resolved";
-            found.idle_joules += totals["idle"].value("joules", 0.0);
-        }
+    AsFound found;
+    report_sums::EnergySum idle;
+    for (const BoardUse& use : board_uses(processes)) {
+        const nlohmann::json& totals = use.totals();
+        found.gpu = use.name;
+        found.seconds += totals.value("counted_time_s", 0.0);
+        found.joules += totals.value("counter_j", 0.0);
+        found.idle_seconds += totals.value("idle_time_s", 0.0);
+        // Where several processes share a board, none knows when it was idle.
+        idle.add(use.shared() ? report_sums::unresolved_energy() : totals["idle"]);
     }
+    found.knows_idle = idle.resolved();
+    found.idle_joules = idle.joules;
     if (!found.knows_idle) found.idle_seconds = found.idle_joules = 0;
     return found;
 }
