@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
+#include <tools/cli/attached_reports.hpp>
 #include <tools/cli/report_diff.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -121,6 +126,52 @@ TEST(ReportDiff, WhatIsUnresolvedIsNotCompared) {
     EXPECT_TRUE(line(found, "gelu").time);
     after.rows[0].call_time_half_width = Seconds{0};
     EXPECT_EQ(diff(before, after).verdict(), DiffVerdict::undecided);
+}
+
+/// What `kdvfs run` and `kdvfs merge` write, of processes that had a board of their own each.
+nlohmann::json merged(const std::vector<Report>& reports) {
+    std::vector<nlohmann::json> processes;
+    for (const Report& report : reports) {
+        nlohmann::json device{{"report", json_of(report)}};
+        device["report"]["device"]["address"] = std::to_string(processes.size());
+        processes.push_back({{"pid", 1}, {"devices", {device}}});
+    }
+    return cli::merge_attached_reports(processes);
+}
+
+TEST(ReportDiff, ComparesMergedReports) {
+    Report before;
+    before.rows = {row("gelu", 1e-3, 0.5, 0.005)};
+    before.levels.resize(1);
+    before.levels[0].iteration = true;
+    before.levels[0].runs = 100;
+    before.levels[0].time = Seconds{1};
+    before.levels[0].run_time_half_width = Seconds{1e-5};
+    before.levels[0].energy = {{500}, {2}, true};
+    Report after = before;
+    after.rows[0] = row("gelu", 1.1e-3, 0.6, 0.005);
+    const auto diff_of = [](const std::vector<Report>& one, const std::vector<Report>& other) {
+        return cli::diff_reports(cli::diff_items(merged(one), "before"),
+                                 cli::diff_items(merged(other), "after"), 0);
+    };
+    const cli::ReportDiff found = diff_of({before}, {after});
+    EXPECT_EQ(found.verdict(), DiffVerdict::worse);
+    const cli::DiffLine alone = line(diff(before, after), "gelu");
+    EXPECT_DOUBLE_EQ(line(found, "gelu").time->half_width, alone.time->half_width);
+    EXPECT_DOUBLE_EQ(line(found, "gelu").energy->half_width, alone.energy->half_width);
+    EXPECT_EQ(diff_of({before}, {before}).verdict(), DiffVerdict::no_worse);
+    EXPECT_TRUE(line(found, "iteration").time);
+
+    // Of two processes: the mean over their calls, of which one has three times as many.
+    Report longer = before;
+    longer.rows[0].calls = longer.rows[0].metered_calls = 3000;
+    longer.rows[0].time = longer.rows[0].counted_time = Seconds{3};
+    longer.rows[0].call_time_half_width = Seconds{2e-6};
+    const nlohmann::json both = merged({before, longer});
+    EXPECT_NEAR(both["rows"][0]["call_time_half_width_s"].get<double>(),
+                std::hypot(1000 * 1e-6, 3000 * 2e-6) / 4000, 1e-15);
+    longer.rows[0].call_time_half_width = Seconds{0};
+    EXPECT_TRUE(merged({before, longer})["rows"][0]["call_time_half_width_s"].is_null());
 }
 
 TEST(ReportDiff, RefusesWhatIsNoReportOrIsOfALaterVersion) {

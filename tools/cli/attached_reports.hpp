@@ -124,6 +124,43 @@ struct EnergySum {
     }
 };
 
+/// The half-width of a mean over the calls of several processes, whose errors are independent;
+/// known where it is for each.
+struct MeanHalfWidth {
+    double calls = 0;
+    double variance = 0;  ///< of the total
+    bool known = true;
+
+    /// @param half_width of the mean of so many calls; null where it is not known
+    void add(double its_calls, const nlohmann::json& half_width) {
+        if (its_calls <= 0) return;
+        calls += its_calls;
+        known = known && half_width.is_number();
+        if (known) variance += std::pow(its_calls * half_width.get<double>(), 2);
+    }
+    [[nodiscard]] nlohmann::json json() const {
+        return known && calls > 0 ? nlohmann::json(std::sqrt(variance) / calls) : nlohmann::json{};
+    }
+};
+
+/// A row or level of several processes.
+struct MergedItem {
+    nlohmann::json item{};
+    EnergySum energy{};
+    MeanHalfWidth time{};
+
+    /// @param calls      the key of how many were metered
+    /// @param half_width the key of the half-width of their mean time
+    void add(const nlohmann::json& part, bool shared, const char* calls, const char* half_width) {
+        const double its_calls = part.value(calls, 0.0);
+        if (its_calls > 0) energy.add(energy_of(part, shared));
+        const auto found = part.find(half_width);
+        time.add(its_calls, found == part.end() ? nlohmann::json{} : *found);
+        item[half_width] = time.json();
+        item["energy"] = energy.json();
+    }
+};
+
 inline void add_number(nlohmann::json& sum, const nlohmann::json& part, const char* key) {
     if (!part.contains(key) || !part[key].is_number()) return;
     // A number of seconds or joules may happen to be whole.
@@ -148,20 +185,21 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
     for (const BoardUse& board : boards) {
         for (const json* report : board.reports) reports.emplace_back(report, board.shared());
     }
-    std::map<std::pair<std::string, std::uint32_t>, std::pair<json, report_sums::EnergySum>> rows;
-    std::map<std::string, std::pair<json, report_sums::EnergySum>> levels;  // by range
+    std::map<std::pair<std::string, std::uint32_t>, report_sums::MergedItem> rows;
+    std::map<std::string, report_sums::MergedItem> levels;  // by range
     json totals = json::object();
     std::map<std::string, report_sums::EnergySum> parts;
     for (const auto& [report, shared] : reports) {
         for (const json& row : report->at("rows")) {
-            auto& [sum, energy] = rows[{row.value("kernel", ""), row.value("variant", 0U)}];
+            auto& merged_row = rows[{row.value("kernel", ""), row.value("variant", 0U)}];
+            json& sum = merged_row.item;
             if (sum.is_null()) {
                 sum = {{"kernel", row["kernel"]}, {"variant", row["variant"]}};
             }
             for (const char* key : {"calls", "metered_calls", "time_s", "counted_time_s"}) {
                 report_sums::add_number(sum, row, key);
             }
-            if (row.value("metered_calls", 0) > 0) energy.add(report_sums::energy_of(row, shared));
+            merged_row.add(row, shared, "metered_calls", "call_time_half_width_s");
             sum["requested"] = sum["asked"] = row["asked"];
             sum["reported"] = sum["applied"] = row["applied"];
             sum["measured_core_mhz"] = sum["held_core_mhz"] = row["held_core_mhz"];
@@ -172,14 +210,15 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
         for (const json& level : report->at("levels")) {
             const bool iteration = level["level"] == "iteration";
             const std::string name = iteration ? "" : level.value("kernel", "");
-            auto& [sum, energy] = levels[name];
+            auto& merged_level = levels[name];
+            json& sum = merged_level.item;
             if (sum.is_null()) {
                 sum = {{"level", level["level"]}, {"kernel", iteration ? json{} : json(name)}};
             }
             for (const char* key : {"runs", "time_s", "counted_time_s"}) {
                 report_sums::add_number(sum, level, key);
             }
-            if (level.value("runs", 0) > 0) energy.add(report_sums::energy_of(level, shared));
+            merged_level.add(level, shared, "runs", "run_time_half_width_s");
         }
     }
     json shared_boards = json::array();
@@ -199,15 +238,9 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
                 {"device", reports.empty() ? json::object() : reports.front().first->at("device")},
                 {"totals", std::move(totals)},
                 {"rows", json::array()}};
-    for (auto& [key, row] : rows) {
-        row.first["energy"] = row.second.json();
-        merged["rows"].push_back(std::move(row.first));
-    }
+    for (auto& [key, row] : rows) merged["rows"].push_back(std::move(row.item));
     merged["levels"] = json::array();
-    for (auto& [range, level] : levels) {
-        level.first["energy"] = level.second.json();
-        merged["levels"].push_back(std::move(level.first));
-    }
+    for (auto& [range, level] : levels) merged["levels"].push_back(std::move(level.item));
     for (const char* list : {"rows", "levels"}) {
         std::stable_sort(merged[list].begin(), merged[list].end(),
                          [](const json& a, const json& b) {
