@@ -126,6 +126,32 @@ if(best GREATER 350 OR NOT limit EQUAL milliwatts OR NOT last STREQUAL "power li
     message(FATAL_ERROR "found ${best} W, the run ended at ${limit} mW, and then there was: ${last}")
 endif()
 
+# After an error in the search the run goes on at the limit that was found: here the counter ends with the first
+# limit that is tried. The program waits for the one of before, and its own status is the command's.
+file(REMOVE ${FOLDER}/writes)
+file(WRITE ${FOLDER}/loses_counter.sh "
+count=0 energy=0 waited=0
+while [ $waited -lt 1000 ]; do
+    limit=$(tail -n 1 writes 2> none)
+    case \"$limit\" in
+        '') count=$((count + 5)) energy=$((energy + 8000000)); printf '%020d\\n' $energy 1<> microjoules ;;
+        'power limit 700000') exit 7 ;;
+        *) count=$((count + 5)) waited=$((waited + 1)); echo gone > microjoules ;;
+    esac
+    echo '{\"pid\":1,\"rank\":\"\",\"ended\":false,\"notes\":[],\"devices\":[{\"launches\":1,\"iterations\":{\"count\":'$count',\"launches\":1},
+        \"report\":{\"device\":{\"name\":\"\",\"address\":\"0000:1b:00.0\"},\"totals\":{\"counter_j\":0,\"kernels\":{\"status\":\"\"},
+        \"idle\":{\"status\":\"\"}},\"rows\":[],\"levels\":[]}}]}' > report.new
+    mv report.new \"$KDVFS_ATTACH_FOLDER/attached.1.json\"
+    sleep 0.01
+done
+exit 8
+")
+file(WRITE ${FOLDER}/microjoules "00000000000000000000\n")
+set(ENV{KDVFS_ATTACH} ${KDVFS})
+expect(7 "the search has ended, the program goes on: .*counter" power-limit --goal energy --step 50 --window 100
+       --counter hwmon:microjoules -- sh loses_counter.sh)
+unset(ENV{KDVFS_ATTACH})
+
 # What cannot be searched is said, and nothing stays changed.
 file(REMOVE ${FOLDER}/writes)
 expect(1 "exit code 3" ${search} -- sh -c "exit 3")

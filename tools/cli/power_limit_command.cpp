@@ -228,6 +228,21 @@ FoundLimit search(LimitedBoard& board, Watts step, const train::LimitChoice& cho
     return found;
 }
 
+/// @param status of a program, as waitpid has it
+int exit_code_of(int status) {
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// After an error: the program, which may run for long, goes on at the limit that was found.
+void end_search(LimitedBoard& board, const std::exception& error) {
+    std::fprintf(stderr, "kdvfs: the search has ended, the program goes on: %s\n", error.what());
+    try {
+        board.limit->close();
+    } catch (const std::exception& left) {
+        std::fprintf(stderr, "kdvfs: %s\n", left.what());
+    }
+}
+
 /// The search within one run, whose rest is at the best limit.
 /// @returns what was found, and how the program ended, as waitpid has it
 std::pair<FoundLimit, int> search_within(const PowerLimitCommand& options, LimitedBoard& board,
@@ -245,14 +260,16 @@ std::pair<FoundLimit, int> search_within(const PowerLimitCommand& options, Limit
             found = search(board, {options.step}, choice,
                            [&] { return windows.measure(options.window); });
             if (found.complete) board.limit->set(found.best.limit);
-        } catch (...) {
+        } catch (const std::exception& error) {
             failure = std::current_exception();
+            end_search(board, error);
         }
     }};
     const int status = program.wait();
     windows.stop();
     searcher.join();
     board.limit->close();
+    if (failure && status != 0) throw CLI::RuntimeError{exit_code_of(status)};
     if (failure) std::rethrow_exception(failure);
     if (found.measured.empty())
         throw kdvfs::Error{kdvfs::Errc::timed_out,
@@ -399,8 +416,7 @@ void PowerLimitCommand::run() const {
     }
     write(output, format == "json" ? to_json(found, goal) : to_text(found));
     constexpr int undecided = 3;
-    if (status != 0)
-        throw CLI::RuntimeError{WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)};
+    if (status != 0) throw CLI::RuntimeError{exit_code_of(status)};
     if (!found.complete) throw CLI::RuntimeError{undecided};
 }
 
