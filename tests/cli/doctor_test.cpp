@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // `kdvfs doctor` on made-up machines: trees of files as drivers, runtimes and containers leave
 // them.
+#include <kdvfs/error.hpp>
+#include <tools/cli/board_choice.hpp>
 #include <tools/cli/doctor.hpp>
 
 #include <gtest/gtest.h>
@@ -13,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cli::doctor {
 namespace {
@@ -209,6 +212,26 @@ TEST_F(MadeUpMachine, AsJsonSaysTheSame) {
 TEST(ThisMachine, CanBeExamined) {
     const Diagnosis found = examine(Machine::here());
     EXPECT_FALSE(to_text(found).empty());
+}
+
+TEST(BoardChoice, IsByTheWholeAddressOfOneBoard) {
+    const std::vector<std::string> boards{"0000:1b:00.0", "0000:c1:00.0", "0001:c1:00.0"};
+    const auto chosen = [](const std::vector<std::string>& from, const std::string& which) {
+        return choose_board(from, which, "look", "there is none", "");
+    };
+    EXPECT_EQ(chosen(boards, "0001:c1:00.0"), 2U);
+    EXPECT_EQ(chosen(boards, "00000000:C1:00.0"), 1U);
+    EXPECT_EQ(chosen(boards, "1B:00.0"), 0U);
+    EXPECT_EQ(chosen({"0001:1b:00.0"}, "auto"), 0U);
+    for (const char* which : {"c1:00.0", "auto", "1", "b:00.0", ":1b:00.0", "", "0002:1b:00.0"}) {
+        try {
+            chosen(boards, which);
+            ADD_FAILURE() << which;
+        } catch (const kdvfs::Error& error) {
+            EXPECT_TRUE(has(error.what(), "0000:1b:00.0, 0000:c1:00.0, 0001:c1:00.0")) << which;
+        }
+    }
+    EXPECT_THROW(chosen({}, "auto"), kdvfs::Error);
 }
 
 }  // namespace

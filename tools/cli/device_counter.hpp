@@ -8,6 +8,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/cli/board_choice.hpp>
 #include <tools/cli/nvidia_boards.hpp>
 
 #include <fcntl.h>
@@ -26,6 +27,7 @@ namespace cli {
 /// An energy counter of this machine, read and never set.
 struct DeviceCounter {
     std::string name;
+    std::string address;  ///< of a GPU; empty for a file
     std::function<kdvfs::EnergyReading()> read;
 };
 
@@ -53,18 +55,20 @@ private:
 };
 
 template <class Source>
-DeviceCounter to_counter(std::string name, std::shared_ptr<Source> source) {
-    return {std::move(name), [source = std::move(source)] { return source->read_energy(); }};
+DeviceCounter to_counter(std::string name, std::string address, std::shared_ptr<Source> source) {
+    return {std::move(name), std::move(address),
+            [source = std::move(source)] { return source->read_energy(); }};
 }
 
 inline DeviceCounter amd_counter(const kdvfs::device::amd::Card& card) {
-    return to_counter(to_string(card), std::make_shared<kdvfs::device::amd::MetricsFile>(card));
+    return to_counter(to_string(card), to_string(card.address),
+                      std::make_shared<kdvfs::device::amd::MetricsFile>(card));
 }
 
 inline DeviceCounter nvidia_counter(const std::string& address) {
     auto board = std::make_shared<kdvfs::device::NvmlReadings>(address, nvml_library());
     std::string name = to_string(board->info());
-    return to_counter(std::move(name), std::move(board));
+    return to_counter(std::move(name), address, std::move(board));
 }
 
 /// Every GPU of this machine that counts its energy.
@@ -79,25 +83,21 @@ inline std::vector<DeviceCounter> find_counters() {
 
 /// The only counter of the machine, or the one at a PCI address, or a file: `auto`, `0000:c1:00.0`
 /// or `hwmon:PATH`.
-/// @throws Error (not_supported) naming what there is
+/// @throws Error (not_supported) naming what there is, (io) where the file cannot be opened
 inline DeviceCounter open_counter(const std::string& which) {
     if (which.starts_with("hwmon:")) {
         const std::string path = which.substr(6);
-        return to_counter(path, std::make_shared<MicrojouleFile>(path));
+        return to_counter(path, "", std::make_shared<MicrojouleFile>(path));
     }
     std::vector<DeviceCounter> counters = find_counters();
-    std::string present;
-    for (DeviceCounter& counter : counters) {
-        if (which == "auto" ? counters.size() == 1 : counter.name.find(which) != std::string::npos)
-            return std::move(counter);
-        present += (present.empty() ? "" : ", ") + counter.name;
-    }
-    throw kdvfs::Error{
-        kdvfs::Errc::not_supported,
-        {"count the energy of a run", which == "auto" ? "this machine" : which,
-         present.empty() ? "there is no GPU with an energy counter here" : "there are " + present,
-         "give --counter PCI-ADDRESS, --counter hwmon:PATH (a file of microjoules), or --counter "
-         "program where the program calls kdvfs::tune::report_cost, as on a simulated GPU"}};
+    std::vector<std::string> addresses;
+    for (const DeviceCounter& counter : counters) addresses.push_back(counter.address);
+    return std::move(counters[choose_board(
+        addresses, which, "count the energy of a run",
+        "there is no GPU with an energy counter here",
+        "give --counter PCI-ADDRESS, --counter hwmon:PATH (a file of microjoules), or --counter "
+        "program where the program calls kdvfs::tune::report_cost (Python: kdvfs.report_cost), as "
+        "on a simulated GPU")]);
 }
 
 }  // namespace cli

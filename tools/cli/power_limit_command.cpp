@@ -8,6 +8,7 @@
 #include <kdvfs/train/power_limit.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <tools/cli/attached_program.hpp>
+#include <tools/cli/board_choice.hpp>
 #include <tools/cli/child_process.hpp>
 #include <tools/cli/command_run.hpp>
 #include <tools/cli/commands.hpp>
@@ -122,19 +123,13 @@ std::vector<std::pair<std::string, bool>> limited_boards() {
     return boards;
 }
 
-/// @param which a PCI address, or `auto`: the only board of this machine
-std::pair<std::string, bool> choose_board(const std::string& which) {
+/// @param which as `choose_board`
+std::pair<std::string, bool> choose_limited_board(const std::string& which) {
     const auto boards = limited_boards();
-    std::string present;
-    for (const auto& board : boards) {
-        if (which == "auto" ? boards.size() == 1 : board.first.find(which) != std::string::npos)
-            return board;
-        present += (present.empty() ? "" : ", ") + board.first;
-    }
-    throw kdvfs::Error{kdvfs::Errc::not_supported,
-                       {"search for a power limit", which == "auto" ? "this machine" : which,
-                        present.empty() ? "there is no GPU here" : "there are " + present,
-                        "name one with --gpu, or try --device sim:mi300x"}};
+    std::vector<std::string> addresses;
+    for (const auto& board : boards) addresses.push_back(board.first);
+    return boards[choose_board(addresses, which, "search for a power limit", "there is no GPU here",
+                               "name one with --gpu, or try --device sim:mi300x")];
 }
 
 kdvfs::device::NvmlOptions nvml_options() {
@@ -399,7 +394,7 @@ void PowerLimitCommand::run() const {
         if (!device.starts_with("sim:")) reject("--device", device, "give sim:NAME");
         found = search_simulated(device.substr(4), {step}, choice);
     } else {
-        const auto chosen = choose_board(gpu);
+        const auto chosen = choose_limited_board(gpu);
         if (dry_run)
             return print_dry_run("search for a power limit",
                                  {planned_writes(chosen, {step}, choice)});
