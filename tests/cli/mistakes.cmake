@@ -68,6 +68,8 @@ mistake(1 "--seed" "kdvfs validate --help" validate plan.json --seed -1 -- true)
 mistake(1 "--format: xml" "kdvfs validate --help" validate plan.json --format xml -- true)
 mistake(1 "--timeout: \"30\"" "such as 90s" tune --timeout 30 -- true)
 mistake(1 "--exclude-below: \"low\"" "in MHz" tune --exclude-below low -- true)
+mistake(1 "--power-limit: \"700W\"" "a number of watts" worth --power-limit 700W -- true)
+mistake(1 "--power-limit: \"abc\"" "a number of watts" worth --power-limit abc -- true)
 mistake(1 "--goal: \"speed\"" "energy, time" power-limit --goal speed -- true)
 
 # What does not go together

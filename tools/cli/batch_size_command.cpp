@@ -32,7 +32,7 @@ struct BatchSizeCommand {
     std::uint32_t usual = 0;
     double stop_at = 2;
     std::uint64_t seed = 1;
-    std::uint64_t run_id = 0;
+    std::optional<std::uint64_t> run_id;
     std::string end;
     double epochs = 0;
     double cost = 0;
@@ -145,8 +145,8 @@ void BatchSizeCommand::run() {
                            {"read batch sizes", file, "there is no such file",
                             "ask for a first run: --sizes 32,64,128 --usual 64"}};
     if (suggests && usual == 0) reject("--usual", "", "give the batch size in use");
-    if (run_id != 0 && end.empty() && !epoch_cost)
-        reject("--run", std::to_string(run_id), "say --epoch-cost COST, or --end and its figures");
+    if (run_id && end.empty() && !epoch_cost)
+        reject("--run", std::to_string(*run_id), "say --epoch-cost COST, or --end and its figures");
     if (!is_new && (!job || !suggests)) {
         const nlohmann::json json = kdvfs::tune::parse_json(read_input(file).text, file);
         if (!job && json.is_object()) job = json.value("job", "");
@@ -167,11 +167,12 @@ void BatchSizeCommand::run() {
     } else if (epoch_cost) {
         train::EpochProfile profile{std::nullopt, *epoch_cost};
         if (limit) profile.limit = kdvfs::Watts{*limit};
-        answer = {{"run", run_id}, {"most_cost", number_or_null(memory.profiled(run_id, profile))}};
+        answer = {{"run", *run_id},
+                  {"most_cost", number_or_null(memory.profiled(*run_id, profile))}};
     } else {
-        if (run_id != 0) {
+        if (run_id) {
             for (const auto& [name, value] : ends)
-                if (end == name) memory.observe(run_id, {value, epochs, cost});
+                if (end == name) memory.observe(*run_id, {value, epochs, cost});
         }
         answer = to_json(memory.read());
     }

@@ -18,6 +18,7 @@
 #include <tools/worth.hpp>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -204,13 +205,16 @@ void WorthCommand::run() const {
     const std::filesystem::path path{what.front()};
     const bool is_folder = what.size() == 1 && std::filesystem::is_directory(path);
     const bool is_report = what.size() == 1 && path.extension() == ".json";
+    std::optional<double> limit;
+    if (!power_limit.empty()) {
+        limit = kdvfs::io::parse_number<double>(power_limit);
+        if (!limit || !std::isfinite(*limit) || *limit <= 0)
+            reject("--power-limit", power_limit, "give a number of watts such as 700");
+    }
     const AsFound found = is_folder   ? read_tuning(path)
                           : is_report ? read_report(what.front())
                                       : measure(what, counter);
-    Worth worth =
-        worth_of(found, what.front(),
-                 power_limit.empty() ? std::nullopt : kdvfs::io::parse_number<double>(power_limit),
-                 "--power-limit");
+    Worth worth = worth_of(found, what.front(), limit, "--power-limit");
     if (!lower.empty()) worth.add(read_report(lower), lower_clock);
     std::string next = "kdvfs tune --max-slowdown 1% -- ";
     if (is_folder || is_report)
