@@ -24,6 +24,7 @@ execute_process(COMMAND ${KDVFS} plan sweep.csv --max-slowdown 1% --format json 
 file(WRITE ${FOLDER}/bad.csv "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\ng,a,auto,auto,1,nan\n")
 file(WRITE ${FOLDER}/blank.csv "")
 file(WRITE ${FOLDER}/words.txt "hello\n")
+file(WRITE ${FOLDER}/job.json "[{\"rank\": 0}]")
 
 # Names
 mistake(1 "no subcommand" "kdvfs --help")
@@ -55,6 +56,7 @@ mistake(1 "blank.csv" "." plan blank.csv)
 mistake(1 "words.txt" "." plan words.txt)
 mistake(1 "sweep.csv:1: this is no JSON" "." validate sweep.csv -- true)
 mistake(1 "words.txt" "." report words.txt)
+mistake(1 "job.json: this is nothing that kdvfs writes" "a profile .CSV." report job.json)
 mistake(1 "absent.csv" "check its path" report absent.csv)
 mistake(1 "nowhere" "folder" run --report nowhere/report.json -- true)
 

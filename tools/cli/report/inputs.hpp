@@ -105,7 +105,8 @@ inline Inputs read_inputs(const std::vector<std::string>& files) {
         const InputText input = read_input(file);
         const std::size_t first = input.text.find_first_not_of(" \t\r\n");
         try {
-            if (first != std::string::npos && input.text[first] == '{') {
+            const char begins = first == std::string::npos ? '\0' : input.text[first];
+            if (begins == '{' || begins == '[') {
                 input_parts::take_json(inputs, input.text, input.name);
             } else {
                 std::istringstream stream{input.text};
