@@ -292,6 +292,13 @@ TEST_F(Attach, StandsBeforeTheLaunchesOfHip) {
     EXPECT_EQ(seen.report["processes"][0]["devices"][0]["iterations"]["launches"], 11);
 }
 
+TEST_F(Attach, LeavesTheErrorOfALaunchToTheProgram) {
+    const Outcome seen =
+        run({"--preload", "--meter", "1"}, {HIP_PROGRAM, "20"}, {{"HIP_DOUBLE_FAILS", "1"}});
+    EXPECT_EQ(seen.exit_code(), 0) << seen.err;
+    EXPECT_EQ(seen.row("gemm")["metered_calls"], 20 * 4) << "those that failed took no time";
+}
+
 /// As Triton does, and so torch.compile and vLLM.
 TEST_F(Attach, StandsBeforeLaunchesThatAreLookedUpInHip) {
     const Outcome seen = run({"--preload", "--meter", "1"}, {HIP_LOOKUP_PROGRAM, "50"});

@@ -5,7 +5,8 @@
 // HIP_DOUBLE_BOARD=N its kernels are 20 times as long, and run at the clock of the Nth virtual
 // board, from 1 (tests/virtual_amdgpu).
 //   hip_program_double ITERATIONS [COPIES_EVERY]
-// copies on a stream of its own before the first iteration, and in one of so many.
+// copies on a stream of its own before the first iteration, and in one of so many. With
+// HIP_DOUBLE_FAILS a launch of each iteration fails, and the program asks HIP for the error.
 #include <hip/hip_ext.h>
 #include <hip/hip_runtime_api.h>
 
@@ -64,6 +65,13 @@ void launch(const void* kernel) {
     }
 }
 
+/// @returns whether the program learns of a launch that fails, as `<<<0, 256>>>`
+bool fails(const void* kernel) {
+    return hipLaunchKernel(kernel, dim3(0), dim3(256), arguments, 0, stream) ==
+               hipErrorInvalidConfiguration &&
+           hipGetLastError() == hipErrorInvalidConfiguration;
+}
+
 void step(hipGraphExec_t graph) {
     const auto push =
         reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "roctxRangePushA"));
@@ -112,6 +120,8 @@ int main(int argc, char** argv) {
     const int copies_every = argc > 2 ? std::atoi(argv[2]) : iterations + 1;
     const std::chrono::milliseconds pause{argc > 3 ? std::atoi(argv[3]) : 0};
     use_virtual_board();
+    const bool has_failures = std::getenv("HIP_DOUBLE_FAILS") != nullptr;
+    if (has_failures) hip_double::set_quirks({.success_resets_error = true});
     std::puts("output");
     std::fflush(stdout);
     hipGraph_t graph = nullptr;
@@ -143,6 +153,7 @@ int main(int argc, char** argv) {
             return 2;
         }
         step(ready);
+        if (has_failures && !fails(reinterpret_cast<const void*>(&gemm))) return 7;
         if (hipStreamSynchronize(stream) != hipSuccess) return 6;
         std::this_thread::sleep_for(pause);
     }

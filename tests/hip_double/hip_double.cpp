@@ -29,6 +29,7 @@ struct Double {
     std::mutex mutex;
     std::vector<std::string> devices{"0000:c1:00.0"};
     hip_double::Quirks quirks;
+    std::atomic<bool> success_resets_error = false;  // of the quirks; read under the lock and not
     hip_double::Board board;
     std::map<int, std::unique_ptr<ihipStream_t>> default_streams;
     std::map<std::pair<int, std::thread::id>, std::unique_ptr<ihipStream_t>> per_thread;
@@ -55,7 +56,7 @@ thread_local hipError_t last_error = hipSuccess;
 thread_local hipStreamCaptureMode capture_mode = hipStreamCaptureModeGlobal;
 
 hipError_t note(hipError_t error) {
-    if (error != hipSuccess) last_error = error;
+    if (error != hipSuccess || state().success_resets_error) last_error = error;
     return error;
 }
 
@@ -117,12 +118,12 @@ hipError_t put(hipStream_t handle, Operation operation,
         if (stream->recording) {
             if (stream->capture_is_broken) return note(hipErrorStreamCaptureInvalidated);
             stream->recording->operations.push_back({std::move(operation), work});
-            return hipSuccess;
+            return note(hipSuccess);
         }
     }
     // Without the lock: whoever listens may ask which device is current.
     stream->enqueue(told(std::move(operation), work));
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 bool runs_at_once(hipStream_t handle) {
@@ -183,6 +184,7 @@ void reset(std::vector<std::string> pci_addresses) {
     per_thread.swap(state().per_thread);
     state().devices = std::move(pci_addresses);
     state().quirks = {};
+    state().success_resets_error = false;
     state().board = {};
     state().at_once = false;
     state().streams_made = 0;
@@ -194,6 +196,7 @@ void reset(std::vector<std::string> pci_addresses) {
 void set_quirks(Quirks quirks) {
     const std::lock_guard lock{state().mutex};
     state().quirks = quirks;
+    state().success_resets_error = quirks.success_resets_error;
 }
 
 void set_board(Board board) {
@@ -225,7 +228,7 @@ extern "C" {
 
 hipError_t hipInit(unsigned) {
     register_tables();
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipGetDeviceCount(int* count) {
@@ -241,13 +244,13 @@ hipError_t hipSetDevice(int device) {
         return note(hipErrorInvalidDevice);
     }
     current_device = device;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipGetDevice(int* device) {
     register_tables();
     *device = current_device;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
@@ -257,7 +260,7 @@ hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
     }
     std::snprintf(text, static_cast<std::size_t>(length), "%s",
                   state().devices[static_cast<std::size_t>(device)].c_str());
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipDeviceSynchronize() {
@@ -269,7 +272,7 @@ hipError_t hipDeviceSynchronize() {
         for (ihipStream_t* stream : state().streams) streams.push_back(stream);
     }
     for (ihipStream_t* stream : streams) stream->wait();
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipGetLastError() { return std::exchange(last_error, hipSuccess); }
@@ -281,11 +284,11 @@ const char* hipGetErrorString(hipError_t error) { return hipGetErrorName(error);
 
 // Memory: the host's own.
 
-hipError_t hipHostRegister(void*, size_t, unsigned) { return hipSuccess; }
-hipError_t hipHostUnregister(void*) { return hipSuccess; }
+hipError_t hipHostRegister(void*, size_t, unsigned) { return note(hipSuccess); }
+hipError_t hipHostUnregister(void*) { return note(hipSuccess); }
 hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
     *device = host;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipMalloc(void** memory, size_t bytes) {
@@ -299,11 +302,11 @@ hipError_t hipFree(void* memory) {
     const std::lock_guard lock{state().mutex};
     state().memory.erase(memory);
     std::free(memory);
-    return hipSuccess;
+    return note(hipSuccess);
 }
 hipError_t hipMemset(void* where, int value, size_t bytes) {
     std::memset(where, value, bytes);
-    return hipSuccess;
+    return note(hipSuccess);
 }
 hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind,
                           hipStream_t stream) {
@@ -344,7 +347,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
     } else {
         return note(hipErrorInvalidValue);
     }
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 // Streams.
@@ -357,7 +360,7 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) {
                                   : nullptr;
     *stream = new ihipStream_t{current_device, state().at_once, queue};
     state().streams.insert(*stream);
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamCreate(hipStream_t* stream) { return hipStreamCreateWithFlags(stream, 0); }
@@ -368,7 +371,7 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
         if (state().streams.erase(stream) == 0) return note(hipErrorInvalidHandle);
     }
     delete stream;  // runs what it still holds
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamSynchronize(hipStream_t handle) {
@@ -380,7 +383,7 @@ hipError_t hipStreamSynchronize(hipStream_t handle) {
         if (stream->recording) return note(hipErrorStreamCaptureUnsupported);
     }
     stream->wait();
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamQuery(hipStream_t handle) {
@@ -401,7 +404,7 @@ hipError_t hipStreamWriteValue32(hipStream_t stream, void* where, uint32_t value
     if (quirks().no_stream_memory_operations) return note(hipErrorNotSupported);
     if (runs_at_once(stream)) {
         store(where, value);
-        return hipSuccess;
+        return note(hipSuccess);
     }
     return put(stream, [where, value] { store(where, value); });
 }
@@ -410,7 +413,7 @@ hipError_t hipExtMallocWithFlags(void** memory, size_t bytes, unsigned) {
     *memory = std::calloc(1, bytes);
     const std::lock_guard lock{state().mutex};
     state().signals.insert(*memory);
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamWaitValue32(hipStream_t stream, void* where, uint32_t value, unsigned flags,
@@ -426,7 +429,7 @@ hipError_t hipStreamWaitValue32(hipStream_t stream, void* where, uint32_t value,
     };
     if (runs_at_once(stream)) {
         wait();
-        return hipSuccess;
+        return note(hipSuccess);
     }
     return put(stream, wait);
 }
@@ -444,7 +447,7 @@ hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t callback
                                 unsigned) {
     if (runs_at_once(stream)) {
         callback(stream, hipSuccess, data);
-        return hipSuccess;
+        return note(hipSuccess);
     }
     return put(stream, [=] { callback(stream, hipSuccess, data); });
 }
@@ -453,6 +456,7 @@ namespace {
 /// Where all launches end up: none of them passes an exported symbol.
 hipError_t launch_kernel(const char* symbol, dim3 grid, dim3 block, void** arguments,
                          hipStream_t stream) {
+    if (grid.x == 0) return note(hipErrorInvalidConfiguration);
     const double megacycles = *static_cast<double*>(arguments[0]);
     int device = current_device;
     {
@@ -503,7 +507,7 @@ hipError_t hipExtLaunchMultiKernelMultiDevice(hipLaunchParams* list, int count, 
             return error;
         }
     }
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 const char* hipKernelNameRefByPtr(const void* kernel, hipStream_t) { return symbol_of(kernel); }
@@ -517,7 +521,7 @@ hipError_t hipEventCreate(hipEvent_t* event) {
     *event = new ihipEvent_t;
     const std::lock_guard lock{state().mutex};
     state().events.insert(*event);
-    return hipSuccess;
+    return note(hipSuccess);
 }
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) { return hipEventCreate(event); }
 hipError_t hipEventDestroy(hipEvent_t event) {
@@ -526,7 +530,7 @@ hipError_t hipEventDestroy(hipEvent_t event) {
         if (state().events.erase(event) == 0) return note(hipErrorInvalidHandle);
     }
     delete event;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
@@ -546,10 +550,10 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
 
 hipError_t hipEventSynchronize(hipEvent_t event) {
     const auto record = event->latest();
-    if (!record) return hipSuccess;
+    if (!record) return note(hipSuccess);
     std::unique_lock lock{record->mutex};
     record->passed.wait(lock, [&] { return record->is_passed; });
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipEventQuery(hipEvent_t event) {
@@ -558,7 +562,7 @@ hipError_t hipEventQuery(hipEvent_t event) {
         for (ihipStream_t* stream : state().streams) stream->capture_is_broken = true;
     }
     const auto record = event->latest();
-    if (!record) return hipSuccess;
+    if (!record) return note(hipSuccess);
     const std::lock_guard lock{record->mutex};
     return record->is_passed ? hipSuccess : hipErrorNotReady;
 }
@@ -572,14 +576,14 @@ hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t
     if (!first->is_passed || !second->is_passed) return note(hipErrorNotReady);
     *milliseconds = std::chrono::duration<float, std::milli>(second->at - first->at).count();
     if (events_run_fast) *milliseconds *= 2;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 // Captures and graphs.
 
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* mode) {
     std::swap(*mode, capture_mode);
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode) {
@@ -590,7 +594,7 @@ hipError_t hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode) {
     stream->recording = std::make_unique<ihipGraph>();
     stream->capture_is_broken = false;
     stream->capture_id = ++state().captures;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* graph) {
@@ -603,7 +607,7 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t* graph) {
         return note(hipErrorStreamCaptureInvalidated);
     }
     *graph = recorded.release();
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus* status,
@@ -618,7 +622,7 @@ hipError_t hipStreamGetCaptureInfo(hipStream_t handle, hipStreamCaptureStatus* s
                                             : hipStreamCaptureStatusActive;
         if (id != nullptr) *id = stream->capture_id;
     }
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status) {
@@ -628,30 +632,30 @@ hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* stat
 hipError_t hipGraphInstantiate(hipGraphExec_t* ready, hipGraph_t graph, hipGraphNode_t*, char*,
                                size_t) {
     *ready = new hipGraphExec{graph->operations};
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count) {
     if (nodes != nullptr) return note(hipErrorNotSupported);
     *count = graph->operations.size();
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipGraphLaunch(hipGraphExec_t graph, hipStream_t stream) {
     for (const auto& [operation, work] : graph->operations) {
         if (const hipError_t error = put(stream, operation, work)) return error;
     }
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipGraphExecDestroy(hipGraphExec_t graph) {
     delete graph;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 hipError_t hipGraphDestroy(hipGraph_t graph) {
     delete graph;
-    return hipSuccess;
+    return note(hipSuccess);
 }
 
 /// Of HIP 5.7 on: from a table of the library's own, not by its symbols.

@@ -29,6 +29,8 @@ struct Quirks {
     /// Four hardware queues serve all streams made from then on, in turn: one that waits holds up
     /// those that share its queue.
     bool streams_share_queues = false;
+    /// A call that succeeds resets what hipGetLastError returns, as before ROCm 7.
+    bool success_resets_error = false;
 };
 
 /// A simulated kernel runs for so many million core cycles: the clock, and who is told about the

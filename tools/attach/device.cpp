@@ -134,6 +134,9 @@ public:
         if (mode() != kdvfs::tune::SessionMode::Kind::sweep) return kind(name, variant);
         return service().kind_of(name, variant, {}, Policies::metered);
     }
+    void leave_unmarked(const kdvfs::extend::ScopeToken& token) const noexcept {
+        service().leave_unmarked(token);
+    }
     void keep_record() const { service().keep_record(true); }
     [[nodiscard]] kdvfs::measure::MeterRecord take_record() const {
         return service().take_record();
@@ -189,6 +192,11 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
 }
 
 Device::~Device() = default;
+
+void Device::leave_unmarked(const kdvfs::extend::ScopeToken& token) const noexcept {
+    session_->leave_unmarked(token);
+    sink_->leave_noexcept(token);  // what the sink itself knows of it; the stream has left it
+}
 
 kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& gpu) {
     // Sweeps and plans know what a switch costs: the gate has no say.

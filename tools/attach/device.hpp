@@ -56,6 +56,8 @@ public:
     Device& operator=(const Device&) = delete;
 
     [[nodiscard]] kdvfs::extend::ScopeSink& sink() const { return *sink_; }
+    /// Leaves a scope of the sink's without a call into the vendor's runtime.
+    void leave_unmarked(const kdvfs::extend::ScopeToken& token) const noexcept;
 
     /// What launches of this name share.
     [[nodiscard]] const kdvfs::extend::ScopeKind& launch_kind(const std::string& name,

@@ -243,7 +243,11 @@ hipError_t launched(const void* function, std::uint64_t blocks, hipStream_t stre
         Process::instance().give_up(error.what());
     }
     const hipError_t status = call();
-    scopes.leave(number);
+    if (status == hipSuccess) {
+        scopes.leave(number);
+    } else {
+        scopes.leave_failed();
+    }
     if (number != 0) Dispatches::instance().end_launch();
     in_launch() = false;
     return status;

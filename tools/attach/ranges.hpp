@@ -238,6 +238,7 @@ public:
     void enter(Device& device, kdvfs::StreamRef stream, const kdvfs::extend::ScopeKind& kind,
                std::uint32_t correlation) {
         const AtLaunch here{correlation};
+        device_ = &device;
         sink_ = &device.sink();
         const bool by_range = Process::instance().settings().level == Level::range;
         if (by_range && !Ranges::of_process().launched(device, stream, correlation)) {
@@ -252,8 +253,16 @@ public:
         sink_->leave_noexcept(own_);
         sink_->leave_noexcept(outside_);
     }
+    /// The launch has failed: nothing is put into its stream. A call into HIP that succeeds would
+    /// reset the error that the program may ask for next (hipGetLastError before ROCm 7).
+    void leave_failed() noexcept {
+        if (sink_ == nullptr) return;
+        device_->leave_unmarked(own_);
+        device_->leave_unmarked(outside_);
+    }
 
 private:
+    Device* device_ = nullptr;
     kdvfs::extend::ScopeSink* sink_ = nullptr;
     kdvfs::extend::ScopeToken outside_{};
     kdvfs::extend::ScopeToken own_{};
