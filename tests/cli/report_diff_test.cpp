@@ -74,6 +74,19 @@ TEST(ReportDiff, SlowerAndDearerAreToldApart) {
     EXPECT_NE(text.find("1 dearer, 1 slower, 0 new, 0 gone: worse"), std::string::npos) << text;
 }
 
+/// Its time beside another kernel counts half: a sixth less energy is not two thirds more.
+TEST(ReportDiff, KernelsThatNowRunBesideOthersAreNoDearer) {
+    Report before;
+    before.rows = {row("gemm", 1e-3, 0.5, 0.005)};
+    Report after;
+    after.rows = {row("gemm", 1.7e-3, 0.42, 0.005)};
+    after.rows[0].counted_time = after.rows[0].time / 2;
+    const cli::ReportDiff found = diff(before, after);
+    EXPECT_FALSE(line(found, "gemm").energy->more_than(0));
+    after.rows[0].counted_time = after.rows[0].time;
+    EXPECT_LT(line(diff(before, after), "gemm").energy->share, -0.1);
+}
+
 TEST(ReportDiff, KernelsComeAndGo) {
     Report before;
     before.rows = {row("gelu", 1e-3, 0.5, 0.005), row("bias", 1e-3, 0.4, 0.005),

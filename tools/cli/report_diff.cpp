@@ -51,9 +51,10 @@ DiffItem item_of_row(const json& row, double iterations) {
     if (calls <= 0 || time <= 0) return item;
     const double half_width = number(row, "call_time_half_width_s");
     if (half_width > 0) item.time = Figure{time / calls, half_width};
-    // Energy is that of the time under trusted samples.
-    const double counted = number(row, "counted_time_s");
-    item.energy = scattered(energy_of(row, calls * counted / time), item.time);
+    // Energy is that of the time under trusted samples, or of this kernel's share of the time in
+    // which several ran.
+    item.counted = number(row, "counted_time_s") / time;
+    item.energy = scattered(energy_of(row, calls * item.counted), item.time);
     return item;
 }
 
@@ -116,7 +117,12 @@ struct Widening {
         // kernel, as the board gets warm.
         constexpr double drifts = 1e-3;
         line.time = change(before.time, after.time, time, drifts);
-        line.energy = change(before.energy, after.energy, energy, drifts);
+        // Nothing says which of both a part that is not counted is: where it changes, as where
+        // kernels run beside others in one report alone, energies may differ by as much.
+        const double share = before.counted > 0 && after.counted > 0
+                                 ? std::abs(std::log(after.counted / before.counted))
+                                 : 0;
+        line.energy = change(before.energy, after.energy, energy, drifts + share);
     }
 };
 
@@ -129,6 +135,7 @@ DiffItem sum_of(const std::vector<const DiffItem*>& items) {
     };
     for (const DiffItem* item : items) {
         sum.calls = item->calls;
+        sum.counted = std::min(sum.counted, item->counted);
         add(sum.time, item->time);
         add(sum.energy, item->energy);
     }

@@ -32,6 +32,7 @@ struct Change {
 struct DiffItem {
     double calls = 0;              ///< in an iteration, where iterations are known, else of the run
     double time_share = 0;         ///< of the time of all kernels
+    double counted = 1;            ///< of the time: what its energy is of
     std::optional<Figure> time{};  ///< s
     std::optional<Figure> energy{};  ///< J
 };

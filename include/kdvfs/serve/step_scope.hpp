@@ -311,16 +311,18 @@ inline std::vector<PhaseReport> PlannedGpu::phases(const measure::Report& report
         Sum& sum = sums[index(*named)];
         sum.time += row.time.count();
         if (!row.energy.resolved || !(row.counted_time.count() > 0) || steps == 0) continue;
-        // The joules are of the counted part of the metered time; so are the tokens.
+        // The joules are of the counted part of the metered time; so are the tokens. Of steps
+        // beside others they are of all tokens: nothing says which of both the rest of the time is.
+        const double counted = row.counted_time / row.time;
         const double each =
             static_cast<double>(tally.prompt_tokens.load(std::memory_order_relaxed) +
                                 tally.tokens.load(std::memory_order_relaxed)) /
             steps;
         sum.resolved_time += row.time.count();
         sum.joules += row.energy.joules.count;
-        sum.error += row.energy.half_width.count;  // rows of one fit may err together
-        sum.tokens += each * static_cast<double>(row.metered_calls) * row.counted_time.count() /
-                      row.time.count();
+        sum.error += row.energy.half_width.count  // rows of one fit may err together
+                     + row.energy.joules.count * std::max(0.0, 1 - counted);
+        sum.tokens += each * static_cast<double>(row.metered_calls) * counted;
     }
     std::vector<PhaseReport> found;
     for (std::size_t p = 0; p < order.size(); ++p) {
