@@ -169,6 +169,7 @@ TEST(ReportDiff, ComparesMergedReports) {
     };
     const cli::ReportDiff found = diff_of({before}, {after});
     EXPECT_EQ(found.verdict(), DiffVerdict::worse);
+    ASSERT_TRUE(line(found, "gelu").time && line(found, "gelu").energy);
     const cli::DiffLine alone = line(diff(before, after), "gelu");
     EXPECT_DOUBLE_EQ(line(found, "gelu").time->half_width, alone.time->half_width);
     EXPECT_DOUBLE_EQ(line(found, "gelu").energy->half_width, alone.energy->half_width);
