@@ -19,8 +19,9 @@ KDVFS_INLINE std::string to_string(const Saving& saving) {
                                        saving.saved.count, saving.saved_pct,
                                        percent(saving.saved_low), percent(saving.saved_high));
     else if (saving.plans > 1 && saving.saved_low != saving.saved_high)
-        line += kdvfs::io::format_text(": saved about %.0f J (%.2f %%), by this plan not known yet",
-                                       saving.saved.count, saving.saved_pct);
+        line += kdvfs::io::format_text(
+            ": saved about %.0f J (%.2f %%)%s", saving.saved.count, saving.saved_pct,
+            saving.phase == RunPhase::follow ? ", by this plan not known yet" : "");
     else
         line += ": saving not known yet";
     line += kdvfs::io::format_text(", lost %.1f s of %.1f s", saving.lost.count(),
