@@ -3,6 +3,8 @@
 // `Ordering::acked`: the stream waits until its clock is set.
 #include "rig.hpp"
 
+#include <kdvfs/detail/gpu/clock_arbiter.hpp>
+
 namespace rig {
 namespace {
 
@@ -121,6 +123,17 @@ TEST_F(Acked, NoStreamWaitsForAGpuThatIsClosed) {
     }
     device.synchronize(stream);  // throws where it waits for ever
     EXPECT_EQ(device.read_clock_state(), ClockState{});
+}
+
+/// A last look of the control loop comes after the GPU was closed.
+TEST(Acknowledgements, LetNoStreamWaitAgainOnceReleased) {
+    std::uint32_t word = 0;
+    kdvfs::detail::Acknowledgements acknowledgements{&word, 1s};
+    acknowledgements.answer();
+    EXPECT_EQ(word, 1U);
+    acknowledgements.release();
+    acknowledgements.answer();
+    EXPECT_GT(word, 0x7ffffffeU);
 }
 
 }  // namespace

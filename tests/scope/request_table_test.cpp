@@ -42,5 +42,18 @@ TEST(RequestTable, HoldsAsManyPointsAsALevelCanCarry) {
     EXPECT_EQ(table.point(table.index_of(point(4095))), point(4095)) << "known points still serve";
 }
 
+/// Where a plan's graph begins it puts a word without a ticket into the stream's cell.
+TEST(TrackVotes, CountNoScopesWhereAGraphWithdrawsARequest) {
+    kdvfs::detail::RequestTable requests;
+    const RequestIndex slow = requests.index_of({{800}});
+    kdvfs::detail::TrackVotes votes{requests};
+    constexpr std::uint32_t many = 600'000;  // tickets, of 2^20
+    static_cast<void>(votes.observe({}, RequestWord{slow, many}, TimePoint{}));
+    EXPECT_EQ(votes.observe({}, RequestWord{}, TimePoint{}).missed, 0U);
+    const auto next = votes.observe({}, RequestWord{slow, many + 1}, TimePoint{});
+    EXPECT_TRUE(next.entered);
+    EXPECT_EQ(next.missed, 0U);
+}
+
 }  // namespace
 }  // namespace kdvfs

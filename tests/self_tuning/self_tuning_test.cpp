@@ -98,6 +98,27 @@ TEST(SelfTuning, SaysWhereWorkScattersTooMuchToKnowWhatClocksCost) {
         << run.saving->note;
 }
 
+/// The loop ends, or evaluates, while a clock is tried: nobody says that an iteration has ended.
+TEST(SelfTuning, AClockThatIsTriedGoesBackByItself) {
+    const simulated::Board board = simulated::mi210();
+    const Program program = draw_program(board, 2);
+    simulated::Device device{board};
+    const Gpu gpu = simulated::open(device);
+    const tune::Session<PolicyRegistry<Default<AutoClock>>> session{gpu, {Kind::tune}};
+    simulated::Stream* const stream = device.create_stream();
+    for (int i = 0; i < 200 && device.effective_clocks() == ClockPoint{}; ++i) {
+        session.next_iteration();
+        for (const std::size_t k : program.launches) {
+            const Scope scope{session, stream, program.name(k)};
+            device.launch(stream, program.kernels[k]);
+        }
+        device.synchronize(stream);
+    }
+    ASSERT_NE(device.effective_clocks(), ClockPoint{});
+    for (int second = 0; second < 30; ++second) device.advance(1s);
+    EXPECT_EQ(device.effective_clocks(), ClockPoint{});
+}
+
 /// The first step of a program compiles its kernels.
 TEST(SelfTuning, ASlowFirstStepDoesNotWidenItsInterval) {
     const Bed bed{simulated::mi250x(), 10ms, 1};

@@ -226,7 +226,7 @@ kdvfs::GpuOptions attached_options(const Settings& settings, const std::string& 
 }
 
 void Device::stay_up() {
-    if (!settings_.idle.clock) return;
+    if (!settings_.drives_clocks()) return;
     try {
         session_->protect(kdvfs::StreamRef{nullptr});
     } catch (const kdvfs::Error&) {  // another device is current on this thread

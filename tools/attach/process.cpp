@@ -142,7 +142,7 @@ void Process::stay_up(const std::string& why) noexcept {
 void Process::give_up(const std::string& why) noexcept {
     if (off_.exchange(true)) return;
     // Launches are not looked at any more.
-    if (settings_.idle.clock) stay_up("the clock stays up from here on");
+    if (settings_.drives_clocks()) stay_up("the clock stays up from here on");
     try {
         note("the program runs on without kdvfs: " + why);
     } catch (...) {  // no memory for a text

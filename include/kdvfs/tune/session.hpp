@@ -144,10 +144,12 @@ public:
     }
 
     /// What the program has saved so far, with its interval; nothing in other modes than `tune`.
-    [[nodiscard]] std::optional<Saving> saving() const { return control_->saving(); }
-    /// How far a sweep has come; nothing in other modes.
+    [[nodiscard]] std::optional<Saving> saving() const {
+        return is_parents() ? std::nullopt : control_->saving();
+    }
+    /// How far a sweep has come; nothing in other modes, and in a forked child.
     [[nodiscard]] std::optional<SweepProgress> progress() const {
-        const SweepControl* const sweep = control_->sweep();
+        const SweepControl* const sweep = is_parents() ? nullptr : control_->sweep();
         return sweep != nullptr ? std::optional{sweep->progress()} : std::nullopt;
     }
     /// Whether no sweep waits for more iterations. A program may go on until then; if it ends
@@ -175,7 +177,7 @@ public:
         static const extend::ScopeKind none;
         if (bound_) return bound_->template kind_of<Policy>(kernel, variant);
         if (kind_ == SessionMode::Kind::off) return none;
-        if (control_->sweep() == nullptr) {
+        if (control_->sweep() == nullptr || is_parents()) {
             return service().kind_of(kernel, variant, {}, Registry::metered);
         }
         const PolicyQuestion question{
@@ -185,8 +187,8 @@ public:
     }
 
     [[nodiscard]] extend::ScopeSink& scope_sink() const {
-        if (extend::ScopeSink* const scopes = control_->scopes()) return *scopes;
-        return service();
+        extend::ScopeSink* const scopes = control_->scopes();
+        return scopes != nullptr && !is_parents() ? *scopes : service();
     }
 
 protected:

@@ -95,9 +95,12 @@ public:
         if (vote.word != word) vote.since = now;
         vote.word = word;
         vote.request = word.request();
+        const bool is_first = !std::exchange(vote.seen, true);
+        // What a graph writes where its plan begins has no ticket.
+        if (word.raw() == 0) return {};
         const bool entered = word.request() != no_request;
         std::uint32_t ahead = tickets_ahead(word.ticket(), vote.last_ticket);
-        if (!std::exchange(vote.seen, true) && ahead == 0 && entered) ahead = 1;  // seen from afar
+        if (is_first && ahead == 0 && entered) ahead = 1;  // seen from afar
         if (ahead == 0) return {};
         vote.last_ticket = word.ticket();
         return {.entered = entered, .missed = ahead - (entered ? 1 : 0)};

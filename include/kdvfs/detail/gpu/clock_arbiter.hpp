@@ -61,7 +61,7 @@ public:
 
     /// The track's request was seen to change: its stream waits now.
     void observed(TrackId track, TimePoint now) {
-        if (owner_ == track && asked_ != answered_) waits_since_ = now;
+        if (!released_ && owner_ == track && asked_ != answered_) waits_since_ = now;
     }
 
     /// Whether a stream waits now.
@@ -74,11 +74,12 @@ public:
 
     void answer() {
         waits_since_.reset();
-        store(++answered_);
+        if (!released_) store(++answered_);
     }
 
     /// No stream waits from here on.
     void release() {
+        released_ = true;
         waits_since_.reset();
         store(last_);
     }
@@ -96,6 +97,7 @@ private:
     bool asks_ = false;  // the owner's scopes still do
     std::uint32_t asked_ = 0;
     std::uint32_t answered_ = 0;
+    bool released_ = false;  // numbers only grow: what is stored last stays
     std::optional<TimePoint> waits_since_;
 };
 

@@ -391,6 +391,7 @@ public:
         return window;
     }
     void keep_record(bool on) override {
+        if (in_forked_child()) return;
         meter_->keep_record(on);
         work_begins();
     }

@@ -105,7 +105,13 @@ public:
         const bool ended = sweep_ && !reported_end_ && sweep_->progress().done;
         if (!ended && std::chrono::steady_clock::now() < next_) return;
         reported_end_ = reported_end_ || ended;
-        write();
+        // The program goes on where the disk is full; the next second may be better.
+        try {
+            write();
+        } catch (const Error& error) {
+            next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+            if (!std::exchange(failed_, true)) std::fprintf(stderr, "kdvfs: %s\n", error.what());
+        }
     }
 
 private:
@@ -131,6 +137,7 @@ private:
     SessionStatus status_;
     bool follows_;
     bool reported_end_ = false;
+    bool failed_ = false;  ///< which was said
     std::chrono::steady_clock::time_point next_;
     std::uint32_t generation_ = kdvfs::detail::fork_generation();
 };

@@ -125,7 +125,7 @@ private:
             recorder_.launched(track.id(), kind.kernel, depth);
     }
     void come_out(const kdvfs::detail::ScopeToken& token) noexcept {
-        if (token.track == nullptr) return;
+        if (token.track == nullptr || kdvfs::detail::fork_generation() != generation_) return;
         const std::lock_guard lock{mutex_};
         const auto known = depths_.find(token.track);
         if (known != depths_.end() && known->second > 0) --known->second;
@@ -157,6 +157,7 @@ private:
     }
 
     kdvfs::detail::GpuService* service_;
+    std::uint32_t generation_ = kdvfs::detail::fork_generation();
     std::mutex mutex_;
     const kdvfs::detail::ScopeKind* kind_ = nullptr;
     SequenceRecorder recorder_;
@@ -192,7 +193,8 @@ public:
     }
 
     ~SweepEngine() override {
-        if (file_ && !step_.done && kdvfs::detail::fork_generation() == generation_) {
+        if (kdvfs::detail::fork_generation() != generation_) return;  // its locks are the parent's
+        if (file_ && !step_.done) {
             try {
                 ingest(paired_.take_rest());
                 write_trace();
@@ -202,7 +204,7 @@ public:
         }
         sink_.leave_all();
         end_record();
-        if (kdvfs::detail::fork_generation() == generation_) note_clock(options_.baseline);
+        note_clock(options_.baseline);
     }
     SweepEngine(const SweepEngine&) = delete;
     SweepEngine& operator=(const SweepEngine&) = delete;
@@ -227,8 +229,7 @@ public:
             const bool safe =
                 schedule_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
             const ClockPoint clock = safe ? step_.clock : options_.baseline;
-            const ClockRequest request =
-                policy.asks ? ClockRequest{.asks = true, .point = clock, .ungated = true} : policy;
+            const ClockRequest request = policy.asks ? request_of(clock) : policy;
             swept.kind = &service_->kind_of(kernel, variant, request, true);
             swept.block = block_;
         }
@@ -430,6 +431,7 @@ private:
         if (step_.metered && !goes_on) recorder_.end(iterations_, scopes_);
         const bool begins_block = step.metered && !goes_on;
         note_clock(step.clock);
+        note_time();
         step_ = step;
         ++block_;
         if (step.done) {
@@ -439,8 +441,7 @@ private:
             end_record();
             return service_->next_iteration();
         }
-        sink_.enclose(&service_->kind_of(
-            "kdvfs.sweep", {}, {.asks = true, .point = step.clock, .ungated = true}, false));
+        sink_.enclose(&service_->kind_of("kdvfs.sweep", {}, request_of(step.clock), false));
         const std::uint32_t window = service_->begin_iteration(step.metered);
         if (begins_block) {
             recorder_.begin({.window = window, .clock = step.clock, .stage = step.stage});
@@ -449,6 +450,27 @@ private:
             scopes_ = 0;
         }
         ++iterations_;
+    }
+
+    /// A clock is for a stretch of iterations. A program may evaluate, wait or end its loop in the
+    /// midst of one, where nobody says when: the clock goes back by itself after several times as
+    /// long. In powers of two of seconds: requests are numbered.
+    [[nodiscard]] ClockRequest request_of(ClockPoint clock) const {
+        ClockRequest request{.asks = true, .point = clock, .ungated = true};
+        if (clock == options_.baseline) return request;
+        constexpr double many = 16;  // iterations, where the stretch is not known
+        const double expected = typical_.count() * (step_.length > 0 ? step_.length : many);
+        const double seconds = std::exp2(std::ceil(std::log2(std::max(16.0, 4 * expected))));
+        request.after = std::chrono::duration_cast<Duration>(Seconds{std::min(seconds, 65536.0)});
+        request.then = options_.baseline;
+        return request;
+    }
+    /// How long iterations take, but for single ones that take much longer.
+    void note_time() {
+        const TimePoint now = service_->now();
+        const Seconds time = now - std::exchange(step_began_, now);
+        if (block_ == 0) return;  // nothing has run
+        typical_ = typical_ == Seconds{0} ? time : std::clamp(time, typical_ / 2, typical_ * 2);
     }
 
     /// Notes where the program runs, for who finds it crashed: nothing at the baseline.
@@ -650,6 +672,8 @@ private:
     SweepStep step_;
     ClockPoint noted_ = options_.baseline;
     TimePoint began_ = service_->now();
+    TimePoint step_began_ = began_;
+    Seconds typical_{0};            ///< of an iteration
     std::uint64_t block_ = 0;       ///< numbers the iterations: kinds may change with each
     std::uint32_t iterations_ = 0;  ///< of the block under way
     std::uint64_t scopes_ = 0;      ///< entered in the block under way

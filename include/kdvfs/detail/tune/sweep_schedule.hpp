@@ -32,6 +32,7 @@ struct SweepStep {
     /// Number of the stretch that the iteration is in: odd at the baseline, the next even one at
     /// other clocks; 0 where nothing is measured.
     std::uint64_t stage = 0;
+    std::uint32_t length = 0;  ///< iterations of the stretch; 0: not known
     /// What the ranks of a job run at, at once; null in a sweep of one rank.
     std::shared_ptr<const std::vector<ClockPoint>> clocks{};
 };
@@ -45,6 +46,7 @@ inline SweepStep next_step(ClockBlocks& blocks) {
     SweepStep step{.clock = stage.point,
                    .metered = blocks.is_measured(),
                    .stage = stage.number,
+                   .length = stage.settling + stage.measured,
                    .clocks = stage.points};
     blocks.pass(1);
     return step;
