@@ -130,6 +130,9 @@ struct GpuWithRanges : Gpu {
     [[nodiscard]] const kdvfs::detail::ScopeKind& range(const char* name) const {
         return service().enclosing_kind(name);
     }
+    void leave_unmarked(const kdvfs::detail::ScopeToken& token) const {
+        service().leave_unmarked(token);
+    }
 };
 
 /// A range is the sum of the scopes in it: the time between them is idle, and none of its own.
@@ -192,6 +195,62 @@ TEST_F(Levels, ARangeThatIsNotMeteredHasNoRow) {
     const auto report = gpu.report();
     ASSERT_EQ(report.rows.size(), 1U);
     EXPECT_EQ(report.rows.front().kernel.name, "free");
+}
+
+/// Every other run of the scope has more timestamps than fit: the time of what is left of it is not
+/// that of the next one.
+TEST_F(Levels, ARunWhoseEndWasLostIsNotInTheNextOne) {
+    simulated::DeviceOptions few = device_options();
+    few.timestamp_capacity = 64;
+    simulated::Device small{simulated::mi210(), few};
+    auto* const its_stream = small.create_stream();
+    GpuOptions options = gpu_options();
+    options.sampler.period = 5ms;  // nor are timestamps collected in between
+    const auto gpu = simulated::open(small, options).with<Phases>();
+    double joules = 0;
+    for (int i = 0; i < 200; ++i) {
+        const bool whole = i % 2 == 1;
+        const double before = small.true_energy().count;
+        {
+            FrequencyScope<Forward> forward{gpu, its_stream};
+            for (int j = 0; j < (whole ? 20 : 100); ++j) {
+                launch<Free>(gpu, its_stream, [&] { small.launch(its_stream, work(0.1)); });
+            }
+        }
+        small.synchronize(its_stream);
+        if (whole) joules += small.true_energy().count - before;
+        gpu.next_iteration();
+        small.advance(3ms);
+    }
+    small.advance(10ms);
+    const auto report = gpu.report();
+    EXPECT_TRUE(has_note(report, "timestamps were overwritten"));
+    const auto& forward = level(report, "forward");
+    EXPECT_EQ(forward.runs, 100U);
+    expect_holds(forward.per_run(), joules / 100);
+}
+
+TEST_F(Levels, ARunWithoutALeavingMarkerIsNotInTheNextOne) {
+    const GpuWithRanges ranges{simulated::open(device, gpu_options())};
+    const auto gpu = ranges.with<Phases>();
+    double joules = 0;
+    for (int i = 0; i < 60; ++i) {
+        const double before = device.true_energy().count;
+        const auto token = ranges.scope_sink().enter(stream, ranges.range("range"));
+        launch<Free>(gpu, stream, [&] { device.launch(stream, work(20)); });
+        device.synchronize(stream);
+        if (i % 2 == 0) {
+            ranges.leave_unmarked(token);
+        } else {
+            ranges.scope_sink().leave(token);
+            joules += device.true_energy().count - before;
+        }
+    }
+    device.synchronize(stream);
+    device.advance(10ms);
+    const auto report = gpu.report();
+    EXPECT_EQ(level(report, "range").runs, 30U);
+    expect_holds(level(report, "range").per_run(), joules / 30);
 }
 
 TEST_F(Levels, AScopeInItselfIsCountedOnce) {

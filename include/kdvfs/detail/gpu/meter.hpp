@@ -424,7 +424,7 @@ private:
                 break;
             case ClockEvent::Kind::abandoned:
                 ignored_.insert(event.track);
-                builder_.forget_open();
+                forget_open();
                 break;
         }
     }
@@ -457,7 +457,7 @@ private:
             // What is lost by now lies before what is drained next.
             if (const auto lost = runtime.lost_timestamps(); lost != lost_) {
                 lost_ = lost;
-                builder_.forget_open();
+                forget_open();
                 timed_.forget_open();
                 after_loss_ = true;
             }
@@ -489,6 +489,10 @@ private:
             begin_window(windows_.window(), timestamp.time);  // there may be nothing but graphs
         }
         if (std::exchange(after_loss_, false)) leave_out_lost_time(timestamp.time);
+        if (std::exchange(scopes_spoilt_, false)) {
+            mark_iteration(std::max(timestamp.time, last_timestamp_),
+                           measure::IterationMark::scopes_spoilt);
+        }
         if (window != MeteringWindows::in_graph) begin_iterations(timestamp.time);
         last_timestamp_ = std::max(last_timestamp_, timestamp.time);
         builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
@@ -538,8 +542,15 @@ private:
     void forget_broken(std::uint32_t window) {
         const std::uint32_t broken = windows_.broken_at();
         if (broken == forgotten_ || broken > window) return;
-        builder_.forget_open();
+        forget_open();
         forgotten_ = broken;
+    }
+
+    /// The ends of scopes that are open do not come, or not as such: what has run in them so far is
+    /// of no whole run. The next timestamp says so, behind all that has ended.
+    void forget_open() {
+        builder_.forget_open();
+        scopes_spoilt_ = true;
     }
 
     void take_stretch(const measure::IntervalBuilder::Stretch& stretch) {
@@ -656,6 +667,7 @@ private:
     bool in_iteration_ = false;
     bool awaits_iteration_ = false;  ///< the rest of one is left out
     bool after_loss_ = false;        ///< timestamps were lost before the next one
+    bool scopes_spoilt_ = false;     ///< those that were open before the next one
     bool garbage_ = false;           ///< kernels have been repeated: what they compute is
     const RepeatOptions repeat_;
     std::optional<measure::Repetition> repetition_;

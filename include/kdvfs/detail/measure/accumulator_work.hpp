@@ -87,7 +87,10 @@ public:
         if (!choice_) finder_.metering(at, on);
         join_.metering(at, on);
     }
-    void iteration(TimePoint at, IterationMark mark) { join_.iteration(at, mark); }
+    void iteration(TimePoint at, IterationMark mark) {
+        if (mark == IterationMark::scopes_spoilt) facts_.forget_open();
+        join_.iteration(at, mark);
+    }
     void add_place(std::uint32_t parent, KernelId enclosing) {
         levels_.add_place(parent, enclosing);
     }

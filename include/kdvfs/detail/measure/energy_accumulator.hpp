@@ -55,7 +55,7 @@ public:
     /// From `at` on every scope is metered, or not. In order of time; metered at the start.
     /// Joules of unmetered time are kept apart (`EnergyTotals::outside`).
     void metering(TimePoint at, bool on);
-    /// What iterations do at `at`. In order of time.
+    /// What iterations, or the scopes that are open, do at `at`. In order of time.
     void iteration(TimePoint at, IterationMark mark);
     /// Intervals at the next place, counted from 1, lie directly in a scope of `enclosing` at
     /// `parent`.

@@ -341,6 +341,10 @@ public:
     [[nodiscard]] std::size_t places() const { return places_.size(); }
 
     void mark_iteration(IterationMark mark) {
+        if (mark == IterationMark::scopes_spoilt) {
+            for (std::size_t i = iteration + 1; i < levels_.size(); ++i) levels_[i].going_on = {};
+            return;
+        }
         Level& all = levels_[iteration];
         if (in_iteration_ && mark != IterationMark::spoilt) all.end_run();
         all.going_on = {};

@@ -177,6 +177,10 @@ public:
         Expects(kernel.value < facts_.size());
         return facts_[kernel.value];
     }
+    /// Calls that have not ended will not.
+    void forget_open() {
+        for (KernelFacts& facts : facts_) facts.of_call = Duration{0};
+    }
     /// Kernels with at least one call.
     [[nodiscard]] std::vector<KernelId> seen() const {
         std::vector<KernelId> kernels;

@@ -43,8 +43,8 @@ struct RunPart {
 };
 
 /// Where an iteration begins, which ends the one before; where it ends; where it turned out to be
-/// no iteration like others.
-enum class IterationMark { begins, ends, spoilt };
+/// no iteration like others; where the ends of all scopes that are open are lost.
+enum class IterationMark { begins, ends, spoilt, scopes_spoilt };
 
 /// Joins kernel intervals, counter samples and clock changes, each in its own order and late, into
 /// one walk along the time axis. What it finds goes to a `Sink`:
