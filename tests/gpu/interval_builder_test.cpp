@@ -12,10 +12,11 @@ namespace {
 class Intervals : public testing::Test {
 protected:
     void take(std::int64_t time, std::uint32_t kind, bool leaving, std::uint32_t track = 0) {
-        builder.take({.tag = {.track = track, .scope_kind = kind, .leaving = leaving},
-                      .time = TimePoint{Duration{time}},
-                      .core_cycles = static_cast<std::uint64_t>(time)},
-                     [this](const auto& stretch) { stretches.push_back(stretch); });
+        builder.take(
+            {.tag = {.track = track, .scope_kind = kind, .leaving = leaving, .window = window},
+             .time = TimePoint{Duration{time}},
+             .core_cycles = static_cast<std::uint64_t>(time)},
+            [this](const auto& stretch) { stretches.push_back(stretch); });
     }
     void enter(std::int64_t time, std::uint32_t kind, std::uint32_t track = 0) {
         take(time, kind, false, track);
@@ -35,6 +36,7 @@ protected:
     }
 
     IntervalBuilder builder;
+    std::uint32_t window = 1;
     std::vector<IntervalBuilder::Stretch> stretches;
 };
 
@@ -80,6 +82,32 @@ TEST_F(Intervals, WithoutTheirBeginAreCountedAndNoNumbers) {
     leave(8, 1);
     EXPECT_TRUE(stretches.empty());
     EXPECT_EQ(builder.unpaired(), 2u);
+}
+
+TEST_F(Intervals, ReachFromNoWindowIntoAnother) {
+    enter(1, 1);
+    enter(3, 2);
+    leave(6, 2);
+    window = 3;
+    enter(100, 2);
+    window = 0;  // a graph's, in any window
+    enter(101, 3);
+    leave(102, 3);
+    window = 3;
+    leave(104, 2);
+    window = 4;
+    leave(200, 1);
+    ASSERT_EQ(stretches.size(), 7U);
+    expect(0, 1, 1, 3, std::nullopt);
+    expect(1, 2, 3, 6, 3);
+    expect(2, 1, 100, 100, std::nullopt);
+    expect(3, 2, 100, 101, std::nullopt);
+    expect(4, 3, 101, 102, 1);
+    expect(5, 2, 102, 104, 4);
+    expect(6, 1, 200, 200, 199);
+    EXPECT_EQ(stretches[2].core_cycles, 0U);
+    for (std::size_t i : {0, 1, 3, 4, 5}) EXPECT_TRUE(stretches[i].whole) << i;
+    EXPECT_FALSE(stretches[6].whole);
 }
 
 TEST_F(Intervals, WithoutACycleCountSayNothingOfTheClock) {

@@ -48,6 +48,19 @@ protected:
         device.advance(2ms);  // the host makes the next batch
         ++steps;
     }
+    template <class BoundGpu>
+    void one(const BoundGpu& gpu) {
+        gpu.next_iteration();
+        const double before = device.true_energy().count;
+        {
+            FrequencyScope<Backward> backward{gpu, stream};
+            launch<Middle>(gpu, stream, [&] { device.launch(stream, work(20)); });
+            launch<Free>(gpu, stream, [&] { device.launch(stream, work(10)); });
+        }
+        device.synchronize(stream);
+        backward_joules += device.true_energy().count - before;
+        ++steps;
+    }
     static const measure::EnergyLevel& level(const measure::Report& report,
                                              const std::string& name) {
         for (const auto& level : report.levels) {
@@ -252,6 +265,34 @@ TEST_F(Levels, ARunWithoutALeavingMarkerIsNotInTheNextOne) {
     EXPECT_EQ(level(report, "range").runs, 30U);
     expect_holds(level(report, "range").per_run(), joules / 30);
 }
+
+/// A scope around a loop of iterations of which one in four is metered, left in one or in another.
+class AroundTheLoop : public Levels, public testing::WithParamInterface<int> {};
+
+TEST_P(AroundTheLoop, TakesNoTimeOfWhatWasNotMetered) {
+    GpuOptions options = gpu_options();
+    options.meter_every = 4;
+    const auto gpu = simulated::open(device, options).with<Phases>();
+    constexpr int runs = 20;
+    for (int i = 0; i < runs; ++i) {
+        // Each outer scope is entered in a metered iteration.
+        while (i > 0 && steps % 4 != 0) one(gpu);
+        FrequencyScope<Forward> loop{gpu, stream};
+        for (int j = 0; j < GetParam(); ++j) one(gpu);
+    }
+    device.synchronize(stream);
+    device.advance(10ms);
+    const auto report = gpu.report();
+    const auto& loop = row(report, "forward");
+    EXPECT_EQ(loop.calls, 20U);
+    EXPECT_EQ(loop.metered_calls, 0U);
+    EXPECT_LT(loop.time.count(), 20 * 3e-6) << "its markers', and no work";
+    EXPECT_EQ(level(report, "forward").runs, 0U);
+    expect_holds(level(report, "backward").per_run(), backward_joules / steps);
+    EXPECT_TRUE(has_note(report, "as a whole have no energy: forward; meter every iteration"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Lengths, AroundTheLoop, testing::Values(8, 9, 10));
 
 TEST_F(Levels, AScopeInItselfIsCountedOnce) {
     const auto gpu = simulated::open(device, gpu_options()).with<Phases>();

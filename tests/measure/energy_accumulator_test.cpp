@@ -160,6 +160,41 @@ TEST_F(Accumulating, ALevelsJoulesAreThoseOfWholeRunsWhereverTheWalkStops) {
 }
 
 /// Noise that lasts while the board idles says nothing of its noise under load.
+/// A run whose end was lost, or that was not metered all the time, is no run, and its time is not
+/// the next one's.
+TEST_F(Accumulating, ARunThatIsNotWholeAddsNothingToItsLevel) {
+    const KernelId phase = kernels.id("phase");
+    EnergyAccumulator accumulator{kernels};
+    accumulator.add_place(0, phase);
+    constexpr std::uint64_t runs = 80;
+    double joules = 0;
+    for (std::uint64_t i = 0; i < 3 * runs; ++i) {
+        work.run(gelu, microseconds(4000, 9000), 420);
+        const Duration length = microseconds(8000, 20000);
+        accumulator.add(work.intervals.back());
+        work.run(gemm, length, 650);
+        work.intervals.back().place = 1;
+        accumulator.add(work.intervals.back());
+        work.run(phase, 1ms, 650);
+        work.intervals.back().ends_scope = i % 3 != 0;
+        work.intervals.back().whole = i % 3 != 1;
+        accumulator.add(work.intervals.back());
+        if (i % 3 == 0) accumulator.iteration(at(work.now()), IterationMark::scopes_spoilt);
+        if (i % 3 == 2) joules += 650 * Seconds{length + 1ms}.count();
+    }
+    for (const auto& sample : work.samples(10ms)) accumulator.add(sample);
+    accumulator.advance(at(work.now() + 1ms));
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.levels.size(), 1U);
+    EXPECT_EQ(filled.levels[0].runs, runs);
+    EXPECT_NEAR(filled.levels[0].per_run().joules.count, joules / runs, 1e-3 * joules / runs);
+    const auto& row = filled.rows[2];
+    ASSERT_EQ(row.kernel.name, "phase");
+    EXPECT_EQ(row.calls, 2 * runs);
+    EXPECT_EQ(row.metered_calls, runs);
+    EXPECT_LT(row.call_time_half_width, 1us) << "each took 1 ms";
+}
+
 TEST_F(Accumulating, ABoardThatDriftsBeforeItsFirstKernelWidensNoInterval) {
     const auto half_width = [&](Duration before) {
         work = {};

@@ -360,11 +360,33 @@ private:
                 "(as beside another profiler): what ran then is unknown, and in no kernel's or "
                 "idle energy; meter fewer iterations");
         }
+        add_note_of_cut(report);
         if (const std::uint64_t lost = events_.lost(); lost > 0) {
             report.notes.push_back(std::to_string(lost) +
                                    " clock events were lost: call next_iteration() more often; "
                                    "joules may be counted at the wrong clock");
         }
+    }
+
+    /// Names the scopes that were open while metering began or ended.
+    void add_note_of_cut(measure::Report& report) const {
+        constexpr std::size_t most = 8;
+        std::set<KernelId> cut;
+        for (std::size_t i = 1; i < builder_.places().size(); ++i) {
+            const KernelId enclosing = kinds_->at(builder_.places()[i].enclosing).kernel;
+            if (cut_.count(enclosing) > 0) cut.insert(enclosing);
+        }
+        if (cut.empty()) return;
+        std::string names;
+        std::size_t named = 0;
+        for (const KernelId kernel : cut) {
+            if (++named > most) break;
+            names += ' ' + to_string(kinds_->kernels().key(kernel));
+        }
+        if (cut.size() > most) names += " and " + std::to_string(cut.size() - most) + " more";
+        report.notes.push_back(
+            "runs of these scopes that were not metered as a whole have no energy:" + names +
+            "; meter every iteration (GpuOptions::meter_every = 1, kdvfs run --meter 1)");
     }
 
     /// What a launching thread does where a thread of the library's own does the rest.
@@ -482,11 +504,20 @@ private:
             return;
         }
         if (ignored_.count({timestamp.tag.track}) > 0) return;
+        const bool in_graph = window == MeteringWindows::in_graph;
+        // A scope that was entered in a metered iteration may be left in another.
+        if (in_graph || MeteringWindows::is_metered(window)) take_metered(timestamp);
+        builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
+    }
+    /// What a timestamp says beside its scope.
+    void take_metered(const MarkerTimestamp& timestamp) {
+        const std::uint32_t window = timestamp.tag.window;
+        const std::uint32_t current = windows_.window();
         if (window != MeteringWindows::in_graph && window != seen_window_) {
             begin_window(window, timestamp.time);
         } else if (window == MeteringWindows::in_graph && seen_window_ == closed_window_ &&
-                   windows_.metering()) {
-            begin_window(windows_.window(), timestamp.time);  // there may be nothing but graphs
+                   MeteringWindows::is_metered(current)) {
+            begin_window(current, timestamp.time);  // there may be nothing but graphs
         }
         if (std::exchange(after_loss_, false)) leave_out_lost_time(timestamp.time);
         if (std::exchange(scopes_spoilt_, false)) {
@@ -495,7 +526,6 @@ private:
         }
         if (window != MeteringWindows::in_graph) begin_iterations(timestamp.time);
         last_timestamp_ = std::max(last_timestamp_, timestamp.time);
-        builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
     }
 
     void mark_metering(TimePoint at, bool on) {
@@ -563,7 +593,9 @@ private:
                                       .end = stretch.end,
                                       .core_cycles = stretch.core_cycles,
                                       .ends_scope = stretch.dwell.has_value(),
-                                      .place = stretch.place};
+                                      .place = stretch.place,
+                                      .whole = stretch.whole};
+        if (interval.ends_scope && !interval.whole) cut_.insert(interval.kernel);
         for (std::size_t i = places_resolved_; i < builder_.places().size(); ++i) {
             const auto& [parent, enclosing] = builder_.places()[i];
             const KernelId kernel = kinds_->at(enclosing).kernel;
@@ -650,6 +682,7 @@ private:
     measure::IntervalBuilder timed_;    ///< scopes that are timed for the gate alone
     std::vector<MovingMedian> dwells_;  ///< by scope kind
     std::set<TrackId> ignored_;
+    std::set<KernelId> cut_;  ///< of whose scopes not all was metered
     std::vector<ClockEvent> taken_events_;
     std::vector<measure::EnergySample> samples_;
     std::vector<PowerReading> power_;

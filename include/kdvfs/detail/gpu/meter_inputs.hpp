@@ -115,9 +115,10 @@ public:
     explicit MeteringWindows(unsigned every) : every_{std::max(every, 1U)} {}
 
     /// Whether scopes are metered in this iteration.
-    [[nodiscard]] bool metering() const { return metering_.load(std::memory_order_relaxed); }
-    /// Which metered stretch of iterations this is.
+    [[nodiscard]] bool metering() const { return is_metered(window()); }
+    /// Which stretch of iterations this is: metered ones have odd numbers, others even ones.
     [[nodiscard]] std::uint32_t window() const { return window_.load(std::memory_order_relaxed); }
+    [[nodiscard]] static constexpr bool is_metered(std::uint32_t window) { return window % 2 == 1; }
     /// The window of timestamps in graphs, which are replayed in any iteration.
     static constexpr std::uint32_t in_graph = 0;
     /// The window of timestamps that only say how long scopes last: they are of no metered time.
@@ -132,7 +133,7 @@ public:
     }
     /// A scope was entered with a timestamp and will not be left with one: what is open when the
     /// timestamps of the next window come is not paired with them.
-    void break_off() { broken_at_ = window_.fetch_add(1) + 1; }
+    void break_off() { broken_at_ = window_.fetch_add(2) + 2; }
     [[nodiscard]] std::uint32_t broken_at() const {
         return broken_at_.load(std::memory_order_relaxed);
     }
@@ -156,8 +157,7 @@ public:
     }
     void begin(bool metered) {
         begun_.fetch_add(1, std::memory_order_relaxed);
-        if (metered && !metering()) window_.fetch_add(1, std::memory_order_relaxed);
-        metering_.store(metered, std::memory_order_relaxed);
+        if (metered != metering()) window_.fetch_add(1, std::memory_order_relaxed);
         const std::lock_guard lock{beginning_};
         const std::uint64_t end = end_.load(std::memory_order_relaxed);
         if (end - front_.load(std::memory_order_acquire) == boundaries_.size()) {
@@ -199,7 +199,6 @@ private:
     std::atomic<bool> overflowed_{false};  ///< an iteration's begin found no room
     std::atomic<unsigned> every_;
     std::atomic<std::uint64_t> iteration_{0};
-    std::atomic<bool> metering_{true};
     std::atomic<std::uint32_t> window_{1};
     std::atomic<std::uint32_t> broken_at_{0};
     std::atomic<std::uint64_t> expected_{0};

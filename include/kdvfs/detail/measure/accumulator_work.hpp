@@ -206,8 +206,8 @@ private:
         sample_time(column, time.count());
         if (in_row) add_time(at_clock, time.count());
     }
-    void scope_ended(KernelId kernel) {
-        if (levels_.any()) levels_.end_run(kernel);
+    void scope_ended(KernelId kernel, bool whole) {
+        if (levels_.any()) levels_.end_run(kernel, whole);
     }
     void mark_iteration(IterationMark mark) { levels_.mark_iteration(mark); }
     void end_row(double joules, Seconds time, bool metered);

@@ -367,10 +367,15 @@ public:
         }
         if (in_iteration_) levels_[iteration].going_on.add(column, seconds, counted);
     }
-    /// A run of `kernel` is over.
-    void end_run(KernelId kernel) {
+    /// A run of `kernel` is over. @param whole all of it was metered; else it is no run
+    void end_run(KernelId kernel, bool whole) {
         if (kernel.value >= by_kernel_.size() || by_kernel_[kernel.value] == none) return;
-        levels_[by_kernel_[kernel.value]].end_run();
+        Level& level = levels_[by_kernel_[kernel.value]];
+        if (whole) {
+            level.end_run();
+        } else {
+            level.going_on = {};
+        }
     }
     /// No kernel ran for `seconds`.
     void idle(std::size_t column, double seconds, bool counted) {

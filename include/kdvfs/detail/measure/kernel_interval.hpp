@@ -43,6 +43,7 @@ struct KernelInterval {
     std::uint64_t core_cycles = 0;  ///< core clock cycles between the two, 0 where not counted
     bool ends_scope = true;         ///< false for a stretch that a nested scope has cut short
     std::uint32_t place = 0;        ///< which scopes enclose it: `IntervalBuilder::places`
+    bool whole = true;              ///< false where not all of its scope was metered
 };
 
 /// The core clock that really held over an interval, in MHz; `auto_clock` where not counted.
@@ -59,7 +60,8 @@ namespace kdvfs::inline v0_3::measure {
 
 /// Pairs the timestamps of entering and leaving markers into intervals. An enclosing scope's time
 /// is its own only while nothing is nested in it: each moment of a track belongs to the innermost
-/// scope. Timestamps of a track must come in stream order, tracks may be mixed. Not thread-safe.
+/// scope. What ran between two metering windows is not known: no stretch reaches from one into
+/// another. Timestamps of a track must come in stream order, tracks may be mixed. Not thread-safe.
 class IntervalBuilder {
 public:
     /// A stretch of a scope's own time; `dwell` is the scope's whole duration, given with its last
@@ -71,6 +73,7 @@ public:
         std::uint64_t core_cycles = 0;
         std::optional<Duration> dwell;
         std::uint32_t place = 0;
+        bool whole = true;  ///< no other window has begun in the scope so far
     };
     /// Where scopes lie that a scope of this kind, at `parent`, directly encloses.
     struct Place {
@@ -81,14 +84,17 @@ public:
     template <class Sink>
     void take(const MarkerTimestamp& timestamp, Sink sink) {
         auto& open = open_of(timestamp.tag.track);
+        begin_window(open, timestamp);
         if (!timestamp.tag.leaving) {
             std::uint32_t place = 0;
+            std::uint32_t window = timestamp.tag.window;
             if (!open.empty()) {
                 place = place_in(open.back());
+                window = open.back().window;
                 close_stretch(open.back(), timestamp, std::nullopt, sink);
             }
             open.push_back({timestamp.tag, timestamp.time, timestamp.time, timestamp.core_cycles,
-                            timestamp.unit, place});
+                            timestamp.unit, place, window});
             return;
         }
         const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
@@ -105,14 +111,11 @@ public:
             // Left out of order: the time since the last timestamp belongs to the innermost scope,
             // and the one that ends has no time of its own left.
             close_stretch(open.back(), timestamp, std::nullopt, sink);
-            sink(Stretch{entered->tag, timestamp.time, timestamp.time, 0, dwell, entered->place});
+            sink(Stretch{entered->tag, timestamp.time, timestamp.time, 0, dwell, entered->place,
+                         entered->whole});
         }
         open.erase(std::next(entered).base());
-        if (!open.empty()) {
-            open.back().start = timestamp.time;
-            open.back().cycles = timestamp.core_cycles;
-            open.back().unit = timestamp.unit;
-        }
+        if (!open.empty()) open.back().restart(timestamp);
     }
 
     /// Forgets scopes that are open since before a timestamp was lost.
@@ -140,7 +143,28 @@ private:
         std::uint64_t cycles;
         std::uint32_t unit;
         std::uint32_t place;
+        std::uint32_t window;  // of the last timestamp on the track
+        bool whole = true;
+
+        /// A stretch of its own time begins.
+        void restart(const MarkerTimestamp& timestamp) {
+            start = timestamp.time;
+            cycles = timestamp.core_cycles;
+            unit = timestamp.unit;
+        }
     };
+
+    /// Where the timestamp is the track's first in a window, the time before it is in no stretch.
+    /// Graphs, whose window is 0, are replayed in any.
+    static void begin_window(std::vector<Open>& open, const MarkerTimestamp& timestamp) {
+        const std::uint32_t window = timestamp.tag.window;
+        if (open.empty() || window == 0 || window == open.back().window) return;
+        for (Open& scope : open) {
+            scope.window = window;
+            scope.whole = false;
+        }
+        open.back().restart(timestamp);
+    }
 
     /// Streams and captures come and go, and their numbers with them: those without open scopes are
     /// forgotten now and then.
@@ -169,10 +193,9 @@ private:
         const bool counted = scope.cycles != 0 && timestamp.unit == scope.unit &&
                              timestamp.core_cycles > scope.cycles;
         const std::uint64_t cycles = counted ? timestamp.core_cycles - scope.cycles : 0;
-        sink(Stretch{scope.tag, scope.start, timestamp.time, cycles, dwell, scope.place});
-        scope.start = timestamp.time;
-        scope.cycles = timestamp.core_cycles;
-        scope.unit = timestamp.unit;
+        sink(Stretch{scope.tag, scope.start, timestamp.time, cycles, dwell, scope.place,
+                     scope.whole});
+        scope.restart(timestamp);
     }
 
     std::map<std::uint32_t, std::vector<Open>> tracks_;

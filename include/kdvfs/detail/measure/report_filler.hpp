@@ -104,9 +104,12 @@ struct KernelFacts {
         const Duration length = interval.end - interval.start;
         of_call += length;
         if (interval.ends_scope) {
+            const Seconds call{std::exchange(of_call, Duration{0})};
             ++calls;
-            ++metered_calls;
-            call_seconds.add(Seconds{std::exchange(of_call, Duration{0})}.count());
+            if (interval.whole) {
+                ++metered_calls;
+                call_seconds.add(call.count());
+            }
         }
         time += length;
         asked.add(interval.asked, length);

@@ -54,7 +54,8 @@ enum class IterationMark { begins, ends, spoilt, scopes_spoilt };
 ///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
 ///   in which part of the run, nothing where it is not walked in parts; `idle(time, applied,
 ///   in_row)`: for this long none did;
-/// - `scope_ended(kernel)`: its run has been walked over, all of it; `mark_iteration(mark)`;
+/// - `scope_ended(kernel, whole)`: its run has been walked over, all of it or, where not all was
+///   metered, what was; `mark_iteration(mark)`;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
 ///   because the counter lost its thread or, impossibly, went back;
@@ -162,6 +163,7 @@ private:
         TimePoint end;
         ClockPoint applied;
         bool ends_scope;
+        bool whole;
         bool direct = false;  ///< long, and so far alone under one clock
         std::optional<double> joules_at_start;
     };
@@ -251,7 +253,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
             if (interval.end > walked_to_) {
                 start(interval);
             } else if (interval.ends_scope) {
-                sink.scope_ended(interval.kernel);
+                sink.scope_ended(interval.kernel, interval.whole);
             }
         }
     }
@@ -311,8 +313,9 @@ inline void SampleJoin::start(const KernelInterval& interval) {
         ++overflows_;
         return;
     }
-    Run run{interval.kernel, interval.place,      interval.start, interval.end,
-            applied_,        interval.ends_scope, false,          {}};
+    Run run{interval.kernel, interval.place, interval.start,
+            interval.end,    applied_,       interval.ends_scope,
+            interval.whole,  false,          {}};
     if (running_.empty()) {
         run.direct =
             last_ && interval.start >= walked_to_ && interval.end - interval.start > direct_from_;
@@ -326,7 +329,7 @@ template <class Sink>
 void SampleJoin::end_runs(TimePoint now, Sink& sink) {
     std::erase_if(running_, [&](const Run& run) {
         if (run.end > now) return false;
-        if (run.ends_scope) sink.scope_ended(run.kernel);
+        if (run.ends_scope) sink.scope_ended(run.kernel, run.whole);
         if (run.direct && ended_.size() < capacity_) ended_.push_back(run);
         return true;
     });

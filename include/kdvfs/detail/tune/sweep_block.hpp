@@ -155,7 +155,7 @@ private:
             tallies[kernel].share += share;
         }
         void idle(Seconds, ClockPoint, bool) const {}
-        void scope_ended(KernelId) const {}
+        void scope_ended(KernelId, bool) const {}
         void mark_iteration(measure::IterationMark) const {}
         void end_row(double, Seconds, bool) const {}
         void break_row(bool) const {}
