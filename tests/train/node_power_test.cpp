@@ -453,5 +453,34 @@ TEST(NodePowerGuard, LeavesNothingBehindWhereABoardFails) {
     EXPECT_EQ(boards[1].held, Watts{300});
 }
 
+TEST(NodePowerGuard, LowersABoardThatFailedOnceItIsNoLongerLeftAlone) {
+    std::vector<PowerLimitDouble> boards(2);
+    std::vector<PowerLimitDouble*> devices{&boards[0], &boards[1]};
+    NodePowerOptions options;
+    options.cap = {500};
+    options.retry_after = 10;
+    boards[1].throws = true;
+    NodePowerGuard<PowerLimitDouble> guard{devices, options};
+    EXPECT_EQ(guard.power().left_alone(), 1U);
+    EXPECT_EQ(boards[1].held, Watts{300});
+    boards[1].throws = false;
+    // Alike: nothing is decided.
+    const std::vector<std::optional<GpuIteration>> all(
+        2, GpuIteration{Seconds{1}, Seconds{0}, {190}, {}});
+    for (int i = 0; i < 9; ++i) guard.add_iteration(all);
+    EXPECT_EQ(boards[1].held, Watts{300});
+    guard.add_iteration(all);
+    EXPECT_EQ(guard.power().decisions(), 0U);
+    EXPECT_LT(boards[1].held, Watts{300});
+    EXPECT_LE(boards[0].held + boards[1].held, Watts{500});
+}
+
+TEST(NodePower, RefusesToRetryAfterNoIterations) {
+    NodePowerOptions options;
+    options.retry_after = 0;
+    const std::vector<NodeGpu> gpus(2, NodeGpu{range, {found_limit}});
+    EXPECT_THROW((NodePower{gpus, options}), Error);
+}
+
 }  // namespace
 }  // namespace kdvfs::train

@@ -15,6 +15,7 @@ struct PowerLimitDouble {
     PowerRange range{{100}, {300}};
     bool lies = false;          ///< reports success and keeps the old limit, as ROCm SMI does
     bool throws_after = false;  ///< sets the limit, then throws
+    bool throws = false;        ///< instead of setting it
     std::size_t sets = 0;
 
     [[nodiscard]] Watts read_power_limit() const { return held; }
@@ -22,8 +23,8 @@ struct PowerLimitDouble {
     void set_power_limit(Watts limit) {
         ++sets;
         if (lies) return;
-        held = limit;
-        if (throws_after)
+        if (!throws) held = limit;
+        if (throws || throws_after)
             throw Error{Errc::refused, {"set the power limit", "the double", "TOLD_TO", ""}};
     }
 };

@@ -221,6 +221,37 @@ TEST(PowerLimitGuard, RestoresAfterASetThatThrewHalfWay) {
     EXPECT_EQ(device.held, Watts{230});
 }
 
+TEST(PowerLimitGuard, WritesALimitAgainWhoseWriteThrew) {
+    PowerLimitDouble device{.held = {230}, .throws = true};
+    PowerLimitGuard guard{device};
+    EXPECT_THROW(guard.set({150}), Error);
+    EXPECT_THROW(guard.set({150}), Error) << "it does not hold";
+    device.throws = false;
+    guard.set({150});
+    EXPECT_EQ(device.held, Watts{150});
+    guard.close();
+    guard.set({150});
+    EXPECT_EQ(device.held, Watts{150}) << "after the found limit was put back";
+}
+
+TEST(PowerLimitGuard, RestoresAfterWritesThatThrewWhicheverLimitHolds) {
+    for (const double last : {200.0, 180.0}) {
+        PowerLimitDouble device{.held = {230}};
+        {
+            PowerLimitGuard guard{device};
+            guard.set({200});
+            (last == 180 ? device.throws_after : device.throws) = true;
+            EXPECT_THROW(guard.set({180}), Error);
+            device.throws_after = false;
+            device.throws = true;
+            EXPECT_THROW(guard.set({160}), Error);
+            EXPECT_EQ(device.held, Watts{last});
+            device.throws = false;
+        }
+        EXPECT_EQ(device.held, Watts{230});
+    }
+}
+
 TEST(PowerLimitGuard, TriesAgainAtItsEndWhereTheFoundLimitWasNotTaken) {
     PowerLimitDouble device{.held = {230}};
     {

@@ -127,6 +127,8 @@ public:
     [[nodiscard]] std::size_t decisions() const { return decisions_; }
     /// How many writes did not take.
     [[nodiscard]] std::size_t refused() const { return refused_; }
+    /// How many GPUs' limits are left alone now.
+    [[nodiscard]] std::size_t left_alone() const;
 
 private:
     static constexpr double same_limit = 1;    // W: firmware rounds to whole watts at worst
@@ -227,8 +229,9 @@ public:
     /// As `NodePower::add_iteration`; then sets limits. A limit that does not take is counted.
     void add_iteration(std::span<const std::optional<GpuIteration>> iterations) {
         const std::size_t decisions = power_.decisions();
+        const std::size_t left_alone = power_.left_alone();
         power_.add_iteration(iterations);
-        if (power_.decisions() == decisions) return;
+        if (power_.decisions() == decisions && power_.left_alone() == left_alone) return;
         for (std::size_t i = 0; i < devices_.size(); ++i)
             if (const auto held = read(i)) power_.observe(i, *held);
         write();

@@ -198,7 +198,7 @@ public:
     /// @param device must outlive the guard
     /// @throws Error as the device
     [[nodiscard]] explicit PowerLimitGuard(Device& device)
-        : device_{device}, found_{device.read_power_limit()}, written_{found_} {}
+        : device_{device}, found_{device.read_power_limit()}, own_{found_} {}
     PowerLimitGuard(const PowerLimitGuard&) = delete;
     PowerLimitGuard& operator=(const PowerLimitGuard&) = delete;
     ~PowerLimitGuard() {
@@ -215,13 +215,13 @@ public:
     /// Sets a limit and reads it back.
     /// @throws Error (refused) where the board holds another limit afterwards, and as the device
     void set(Watts limit) {
-        if (!is_owner() || is_same(limit, written_)) return;
+        if (!is_owner() || (own_.size() == 1 && is_same(limit, own_.front()))) return;
         changed_ = true;  // armed first: a throw half-way restores, too
-        before_ = std::exchange(written_, limit);
+        own_.push_back(limit);
         device_.set_power_limit(limit);
         const Watts held = device_.read_power_limit();
+        own_ = {held};
         if (is_same(held, limit)) return;
-        written_ = held;
         throw Error{Errc::refused,
                     {"set the power limit to " + text(limit), "the board", "it holds " + text(held),
                      "run with the rights to set power limits, or choose a limit in its range"}};
@@ -234,8 +234,8 @@ public:
     void close() {
         if (!is_owner() || !changed_) return;
         const Watts held = device_.read_power_limit();
-        // A set that threw half-way may have left either.
-        const bool is_own = is_same(held, written_) || is_same(held, before_);
+        const bool is_own = std::any_of(own_.begin(), own_.end(),
+                                        [&](Watts limit) { return is_same(held, limit); });
         changed_ = is_own && !is_same(held, found_);
         if (is_same(held, found_)) return;
         if (!is_own) {
@@ -245,6 +245,7 @@ public:
         }
         device_.set_power_limit(found_);
         const Watts restored = device_.read_power_limit();
+        own_ = {restored};
         changed_ = !is_same(restored, found_);
         if (!changed_) return;
         throw Error{Errc::refused,
@@ -260,8 +261,9 @@ private:
 
     Device& device_;
     Watts found_;
-    Watts written_;           ///< the limit that the board should hold
-    Watts before_{written_};  ///< the one before that
+    /// The limit that was read back last, and those written since by sets that threw: the board
+    /// holds one of them.
+    std::vector<Watts> own_;
     bool changed_ = false;
     pid_t owner_ = ::getpid();
 };

@@ -29,7 +29,7 @@ KDVFS_INLINE NodePower::NodePower(std::span<const NodeGpu> gpus, const NodePower
     }
     check(gpus_.size() >= 2, "fewer than two GPUs", "give all GPUs of the node");
     check(options.window > 0 && options.gain > 0 && options.largest_change > 0 &&
-              options.deadband >= 0 && options.tries > 0,
+              options.deadband >= 0 && options.tries > 0 && options.retry_after > 0,
           "options of 0", "leave those at their defaults");
     if (options_.cap.count == 0) options_.cap.count = found;
     check(options_.cap.count >= lowest, "a cap of " + std::to_string(options_.cap.count) + " W",
@@ -118,6 +118,11 @@ KDVFS_INLINE Watts NodePower::highest_sum() const {
     double sum = 0;
     for (const Gpu& gpu : gpus_) sum += gpu.highest;
     return {sum};
+}
+
+KDVFS_INLINE std::size_t NodePower::left_alone() const {
+    return static_cast<std::size_t>(std::count_if(
+        gpus_.begin(), gpus_.end(), [&](const Gpu& gpu) { return is_left_alone(gpu); }));
 }
 
 KDVFS_INLINE void NodePower::check(bool holds, const std::string& what, const std::string& remedy) {
