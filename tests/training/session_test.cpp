@@ -744,6 +744,24 @@ TEST(Verdicts, OperationsThreePercentLongerThanPlannedEndThePlanOnAllRanks) {
     EXPECT_NEAR(verdict.operations->mean, 3, 0.1);
 }
 
+TEST(Verdicts, AnIterationCountsOnceHoweverFarTheHostIsAhead) {
+    Alone alone;
+    ThreadSession session{alone.stage.gpu(), alone.rank, alone.pipeline};
+    for (int i = 0; i < 60; ++i) {
+        session.next_iteration();
+        for (const bool forward : {true, false})
+            for (const std::uint32_t m : {0U, 1U}) {
+                const train::Pass pass = forward ? train::Pass::forward : train::Pass::backward;
+                const train::OperationScope scope{session, alone.stream, pass, 0, m};
+                alone.stage.device().launch(alone.stream,
+                                            work_of(board(), 0, 1, pass, i == 0 ? 1.02 : 1));
+            }
+        if (i % 20 == 0) alone.stage.device().synchronize(alone.stream);
+    }
+    EXPECT_EQ(session.phase(), train::SessionPhase::following) << to_string(session.verdict());
+    session.check();
+}
+
 TEST(Verdicts, OneStageWhoseLowClocksAreSlowerThanMeasuredEndsThePlan) {
     // At the top its times are right, so iterations as found are shorter. The stage is taken for a
     // slow one first, and answered: the answer is no better.
@@ -783,6 +801,21 @@ TEST(Verdicts, NoisyIterationsSeldomEndAGoodPlanAndSoonABrokenOne) {
         EXPECT_LE(run(0.03, 1), 60) << "a slow iteration";
         EXPECT_LE(run(0, 1.03), 16) << "slow operations";
     }
+}
+
+TEST(Stragglers, AreFoundInFiguresOfAllStages) {
+    train::StageReports reports;
+    using Slowness = std::vector<double>;
+    const auto add = [&](double first, double second, double excess) {
+        const auto figures = reports.add(std::array{first, second}, excess);
+        EXPECT_EQ(figures.excess > 0, figures.slowness[0] > 0);
+        return figures.slowness;
+    };
+    EXPECT_EQ(add(0, 0, 0), (Slowness{0, 0}));
+    EXPECT_EQ(add(1, 1.2, 1), (Slowness{1, 1.2}));
+    EXPECT_EQ(add(0, 1.2, 1), (Slowness{0, 0})) << "the first has said nothing new";
+    EXPECT_EQ(add(1.1, 0, 1), (Slowness{1.1, 1.2}));
+    EXPECT_EQ(add(0, 0, 0), (Slowness{0, 0}));
 }
 
 TEST(Stragglers, AreRoundedDownAndSmallDifferencesAreNone) {

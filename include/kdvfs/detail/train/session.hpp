@@ -447,15 +447,14 @@ private:
 
     /// As soon as what is slow changes, all go back to the first plan, and rank 0 makes another.
     void act_on(std::span<const double> figures) {
-        if (judge_
-                .look(figures.first(stages_of_copies()),
-                      figures.last(1 + PlanWatch::figures).first(PlanWatch::figures))
+        const auto [slowness, excess] = reports_.add(
+            figures.first(stages_of_copies()), figures[figures.size() - 2 - PlanWatch::figures]);
+        if (judge_.look(slowness, figures.last(1 + PlanWatch::figures).first(PlanWatch::figures))
                 .kind == PlanVerdict::Kind::broken)
             return leave_plan();
-        const StragglerState& state = watch_.look(figures.first(stages_of_copies()),
-                                                  figures.subspan(stages_of_copies(), per_stage_));
-        const bool is_broken =
-            watch_.is_broken(figures[figures.size() - 2 - PlanWatch::figures], answers_straggler());
+        const StragglerState& state =
+            watch_.look(slowness, figures.subspan(stages_of_copies(), per_stage_));
+        const bool is_broken = watch_.is_broken(excess, answers_straggler());
         if (!(wanted_ ? state == *wanted_ : state.none())) {
             wanted_.reset();
             if (!state.none()) wanted_ = state;
@@ -472,10 +471,11 @@ private:
     }
 
     /// Of the last iteration of which all is known: the median of measured over planned durations,
-    /// and the stage's span over its planned one. 0: not known.
+    /// and the stage's span over its planned one. 0: not known, or no other iteration than before.
     [[nodiscard]] std::pair<double, double> last_iteration() {
-        if (!spans_.last()) return {0, 0};
+        if (!spans_.last() || spans_.last()->first == reported_) return {0, 0};
         const auto& [window, span] = *spans_.last();
+        reported_ = window;
         const auto ran = ran_.find(window);
         if (ran == ran_.end()) return {0, 0};
         ran_.erase(ran_.begin(), ran);
@@ -669,6 +669,7 @@ private:
         first_plan_ = followed_ = std::make_shared<const StagePlan>();
         judge_ = PlanWatch{options_.watch, options_.plan.slowdown};
         watch_ = StragglerWatch{per_stage_, order_.stages, options_.stragglers};
+        reports_ = {};
         planner_.reset();
         wanted_.reset();
         answered_ = false;
@@ -730,6 +731,8 @@ private:
     IterationSpans spans_;
     StragglerWatch watch_;
     PlanWatch judge_;
+    StageReports reports_;
+    std::optional<std::uint32_t> reported_;  ///< window of the iteration reported last
 
     SessionPhase phase_ = SessionPhase::off;
     mutable std::optional<Error> problem_;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::inline v0_3::train {
@@ -28,6 +29,40 @@ struct StragglerState {
                std::all_of(given.begin(), given.end(), [](double g) { return g == 0; });
     }
     friend bool operator==(const StragglerState&, const StragglerState&) = default;
+};
+
+/// What all stages of all copies say of iterations, some of them later than others: taken together
+/// once each that has said something before has said something new. Every rank has one and hands
+/// it the same figures. A pure state machine.
+class StageReports {
+public:
+    struct Figures {
+        std::vector<double> slowness{};  ///< by stage; 0: not known
+        double excess = 0;               ///< of the longest stage; 0: not known
+    };
+
+    /// @param slowness of the stages that have something new to say; 0: of the others
+    /// @param excess the largest of theirs
+    /// @returns what is complete now; figures that are not known until then
+    Figures add(std::span<const double> slowness, double excess) {
+        if (news_.slowness.empty()) news_.slowness.assign(slowness.size(), 0);
+        has_spoken_.resize(slowness.size());
+        bool is_complete = true;
+        for (std::size_t i = 0; i < slowness.size(); ++i) {
+            if (slowness[i] > 0) {
+                news_.slowness[i] = slowness[i];
+                has_spoken_[i] = true;
+            }
+            if (has_spoken_[i] && news_.slowness[i] == 0) is_complete = false;
+        }
+        news_.excess = std::max(news_.excess, excess);
+        if (is_complete) return std::exchange(news_, {});
+        return {std::vector<double>(slowness.size(), 0), 0};
+    }
+
+private:
+    Figures news_;
+    std::vector<bool> has_spoken_;
 };
 
 /// Finds slow stages in what all ranks have measured. Every rank has one and hands it the same
