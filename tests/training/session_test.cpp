@@ -578,6 +578,43 @@ TEST(Sessions, TuneThemselvesWithinARunAndTheNextOneBeginsWithWhatIsKnown) {
     ::unsetenv("KDVFS_STORE");
 }
 
+/// Runs with a store that has the case of `known()`, until it explores or follows a plan.
+/// @param times what operations take, by stage, against those of `known()`
+train::SessionPhase phase_with_stored(std::array<double, 2> times) {
+    const TemporaryFolder folder;
+    ::setenv("KDVFS_STORE", folder.at("store").c_str(), 1);
+    train::SessionOptions options = in_mode({Mode::Kind::tune, {}});
+    options.sweep_clocks = {{1700}, {1500}, {1350}, {1200}, {1000}};
+    train::SessionPhase reached = train::SessionPhase::off;
+    on_threads(1, 5ms, [&](std::uint32_t r, Stage& stage, auto& rank, auto& channel) {
+        ThreadSession session{stage.gpu(), rank, two_by_four, options};
+        if (r == 0)
+            for (const auto& entry : std::filesystem::directory_iterator{folder.at("store")})
+                kdvfs::detail::write_file_atomically(entry.path() / "profile.pipeline.json",
+                                                     train::to_case_text(known(), "stored"));
+        stage.slow_down(times[r]);
+        const auto is_reached = [&] {
+            return session.phase() == train::SessionPhase::sweeping ||
+                   session.phase() == train::SessionPhase::following;
+        };
+        for (int i = 0; i < 200 && !is_reached(); ++i) {
+            stage.run(session, channel);
+            // rank 0 plans in the host's time
+            if (session.saving()->phase == tune::RunPhase::plan) std::this_thread::sleep_for(50ms);
+        }
+        if (r == 0) reached = session.phase();
+        session.check();
+    });
+    ::unsetenv("KDVFS_STORE");
+    return reached;
+}
+
+TEST(Sessions, TakeTheStoredCaseOfTheSameProgramAlone) {
+    EXPECT_EQ(phase_with_stored({1, 1}), train::SessionPhase::following);
+    EXPECT_EQ(phase_with_stored({0.6, 0.63}), train::SessionPhase::sweeping) << "shorter";
+    EXPECT_EQ(phase_with_stored({1, 1.1}), train::SessionPhase::sweeping) << "one stage";
+}
+
 TEST(Sessions, OfAWorldOfAnotherSizeOrOfDifferentProgramsEndOnAllRanks) {
     train::RankThreads ranks{3};
     std::array<std::string, 3> said;
@@ -801,6 +838,17 @@ TEST(Verdicts, NoisyIterationsSeldomEndAGoodPlanAndSoonABrokenOne) {
         EXPECT_LE(run(0.03, 1), 60) << "a slow iteration";
         EXPECT_LE(run(0, 1.03), 16) << "slow operations";
     }
+}
+
+TEST(Verdicts, OperationsMuchShorterThanPlannedEndThePlan) {
+    const auto kind = [](double first, double second) {
+        train::PlanWatch watch{{}, 0};
+        for (int i = 0; i < 20; ++i) watch.look(std::array{first, second}, watch.own_figures(true));
+        return watch.verdict().kind;
+    };
+    EXPECT_EQ(kind(0.6, 0.63), train::PlanVerdict::Kind::broken);
+    EXPECT_EQ(kind(0.95, 0.93), train::PlanVerdict::Kind::unresolved);
+    EXPECT_EQ(kind(0.6, 1), train::PlanVerdict::Kind::unresolved);
 }
 
 TEST(Stragglers, AreFoundInFiguresOfAllStages) {

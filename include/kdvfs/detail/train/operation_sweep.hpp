@@ -55,6 +55,10 @@ struct RankCurves {
                  found.launch.time, found.launch.energy, 1});
         }
     }
+    /// Adds an operation that has run as found.
+    void add_found(const StageScopes::Kernel& kernel, Seconds time) {
+        add({kernel.pass, kernel.chunk, auto_clock, time, {}, 1});
+    }
 
 private:
     /// Blocks at one clock count alike.
@@ -159,6 +163,32 @@ inline Pipeline measured_pipeline(Pipeline order, std::span<const RankCurves> ra
             std::move(points), order.blocking_power);
     }
     return order;
+}
+
+/// Whether operations take as found what a case says of its highest clock, within 5 %; less where
+/// the board has higher clocks.
+/// @param found `RankCurves::add_found` of all ranks
+inline bool is_case_of(const Pipeline& measured, std::span<const RankCurves> found,
+                       Megahertz highest) {
+    std::map<std::tuple<std::uint32_t, Pass, std::uint32_t>, Seconds> longest;
+    for (const RankCurves& rank : found)
+        for (const RankCurves::Point& point : rank.points) {
+            Seconds& time = longest[{rank.stage, point.pass, point.chunk}];
+            time = std::max(time, point.time);
+        }
+    constexpr double tolerance = 0.05;  // as that of stored profiles of kernels
+    return std::all_of(
+        measured.operations.begin(), measured.operations.end(), [&](const Operation& operation) {
+            const auto& points = measured.curves[operation.curve].points();
+            const CurvePoint& top = *std::max_element(points.begin(), points.end(),
+                                                      [](const CurvePoint& a, const CurvePoint& b) {
+                                                          return a.clock.core < b.clock.core;
+                                                      });
+            const double faster = std::max(1.0, 1.0 * highest.count / top.clock.core.count);
+            const auto time = longest.find({operation.stage, operation.pass, operation.chunk});
+            return time != longest.end() && time->second <= (1 + tolerance) * top.time &&
+                   time->second * faster >= (1 - tolerance) * top.time;
+        });
 }
 
 }  // namespace kdvfs::inline v0_3::train

@@ -28,6 +28,8 @@ struct PlanWatchOptions {
     double tolerance = 0.005;
     /// A plan is broken when the operations of every stage take so much longer than planned.
     double late = 0.01;
+    /// And when those of every stage take so much less: it is of another program.
+    double early = 0.1;
 };
 
 /// What has been found out about a plan that is followed. Intervals hold at every moment with 95 %.
@@ -122,15 +124,20 @@ public:
     }
 
     /// Figures of the same iteration from all ranks.
-    /// @param slowness of all stages, measured over planned durations; 0: not known
+    /// @param slowness of all stages, measured over planned durations, of an iteration that has not
+    ///        been counted yet; 0: not known
     /// @param pairs the largest of `own_figures`
     const PlanVerdict& look(std::span<const double> slowness, std::span<const double> pairs) {
         if (!options_.enabled || verdict_.kind == PlanVerdict::Kind::broken) return verdict_;
         double least = 0;
-        for (const double s : slowness)
+        double most = 0;
+        for (const double s : slowness) {
             if (s > 0 && (least == 0 || s < least)) least = s;
-        if (late_.pairs() >= remembered) late_ = {};
+            most = std::max(most, s);
+        }
+        if (late_.pairs() >= remembered) late_ = early_ = {};
         if (least > 0) late_.add(least, 1);
+        if (most > 0) early_.add(most, 1);
         if (const auto change = late_.change()) verdict_.operations = change;
         if (pairs[2] < unknown && pairs[2] > -unknown)
             verdict_.iterations = tune::PercentInterval{pairs[0], pairs[1], pairs[2]};
@@ -154,6 +161,8 @@ private:
         const double allowed = 100 * (slowdown_ + options_.tolerance);
         const auto& [kind, operations, iterations] = verdict_;
         if (operations && operations->low > 100 * options_.late) return Kind::broken;
+        const auto least_early = early_.change();
+        if (least_early && least_early->high < -100 * options_.early) return Kind::broken;
         if (iterations && iterations->low > allowed) return Kind::broken;
         const bool is_kept = iterations && iterations->high <= allowed && operations &&
                              operations->high <= 100 * options_.late;
@@ -163,7 +172,8 @@ private:
     PlanWatchOptions options_;
     double slowdown_;
     PlanVerdict verdict_;
-    tune::detail::PairedComparison late_;
+    tune::detail::PairedComparison late_;   ///< operations of the stage that is least late
+    tune::detail::PairedComparison early_;  ///< and of the one that is least early
     tune::detail::PairedComparison compared_;
     std::map<std::uint64_t, std::array<Seconds, 2>> open_;  ///< by the plan, as found; 0: not known
     std::uint64_t iterations_ = 0;

@@ -592,14 +592,9 @@ private:
         std::string points;
         for (const ClockPoint point : sweep_points())
             points += std::to_string(point.core.count) + ' ';
-        if (!std::exchange(looked_, true) && !stored_.empty()) {
-            try {
-                measured_ = same_order(
-                    parse_pipeline_case(tune::read_trusted_file(stored_), stored_.string())
-                        .pipeline);
-                points.clear();
-            } catch (const Error&) {  // there is none, or it is damaged
-            }
+        if (!std::exchange(looked_, true)) {
+            const auto found = ranks_->gather(to_text(found_curves()), options_.silence);
+            if (!stored_.empty() && take_stored(found)) points.clear();
         }
         points = ranks_->broadcast(points, options_.silence);
         if (points.empty()) return run_->end_exploring();
@@ -607,6 +602,33 @@ private:
         std::istringstream words{points};
         for (Megahertz core; words >> core.count;) explored.push_back({core, auto_clock});
         run_->begin_exploring(explored, options_.samples, options_.block, sample_period_);
+    }
+    /// What operations took in the last iteration that is known: as found, before exploring.
+    [[nodiscard]] RankCurves found_curves() const {
+        RankCurves found;
+        found.stage = stage_;
+        if (!spans_.last()) return found;
+        const std::vector<KernelId> order = scopes_.order();
+        const std::vector<Seconds>& durations = spans_.last()->second.durations;
+        for (std::size_t k = 0; k < durations.size(); ++k)
+            found.add_found(scopes_.kernels().at(order[k]), durations[k]);
+        return found;
+    }
+    /// @param found what all ranks say of their operations as found
+    /// @returns whether the store has the case of this program: others have the same schedule
+    bool take_stored(const std::vector<std::string>& found) {
+        try {
+            std::vector<RankCurves> all;
+            for (const std::string& text : found) all.push_back(parse_rank_curves(text));
+            Pipeline stored = same_order(
+                parse_pipeline_case(tune::read_trusted_file(stored_), stored_.string()).pipeline);
+            const std::vector<Megahertz> clocks = gpu_.supported_clocks().core.listed;
+            if (clocks.empty() || !is_case_of(stored, all, clocks.back())) return false;
+            measured_ = std::move(stored);
+            return true;
+        } catch (const Error&) {  // there is none, or it is damaged
+            return false;
+        }
     }
     void end_exploring() {
         end_block();
