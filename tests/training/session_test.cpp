@@ -615,6 +615,34 @@ TEST(Sessions, TakeTheStoredCaseOfTheSameProgramAlone) {
     EXPECT_EQ(phase_with_stored({1, 1.1}), train::SessionPhase::sweeping) << "one stage";
 }
 
+/// A run that follows a plan beside a slow stage, in iterations of a second.
+TEST(Sessions, KeepTheirAccountBesideASlowStage) {
+    train::detail::PipelineRun run{{}, 0, 1};
+    const std::array figures{1.0, 0.0, 0.0, 0.0};
+    TimePoint now{};
+    const auto step = [&](bool comparable) {
+        run.take(figures, comparable);
+        now += 1s;
+        return run.next(now);
+    };
+    while (run.phase() == tune::RunPhase::warm_up) step(true);
+    run.end_exploring();
+    run.schedule().planned(5, 0.75);
+    ASSERT_EQ(run.phase(), tune::RunPhase::follow);
+    const double before = run.saving().passed.count();
+    int found = 0;
+    const int iterations = 6000;
+    for (int i = 0; i < iterations; ++i)
+        found += step(false).as == train::detail::PipelineRun::As::found ? 1 : 0;
+    const tune::Saving saving = run.saving();
+    EXPECT_EQ(run.phase(), tune::RunPhase::follow);
+    EXPECT_EQ(saving.passed.count(), before + iterations);
+    EXPECT_GT(saving.lost, Seconds{0});
+    EXPECT_LE(saving.lost_high, saving.budget * 1.01);
+    EXPECT_GT(found, 0) << "too much may be lost";
+    EXPECT_GT(saving.followed.count(), iterations / 2);
+}
+
 TEST(Sessions, OfAWorldOfAnotherSizeOrOfDifferentProgramsEndOnAllRanks) {
     train::RankThreads ranks{3};
     std::array<std::string, 3> said;

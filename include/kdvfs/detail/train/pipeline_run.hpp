@@ -75,16 +75,15 @@ public:
         ran_.pop_front();
         tune::detail::SeenIteration seen{Seconds{all[time]}, 1};
         seen.as = ran.as;
-        seen.explored = ran.as == As::explored;
+        // Beside a slow stage iterations say nothing of the level either.
+        seen.explored = ran.as == As::explored || !comparable;
         note_time(ran, seen.time);
         const auto its = all.subspan(energies, ranks_);
         if (std::all_of(its.begin(), its.end(), [](double joules) { return joules > 0; }))
             take_block(all);
         if (course_) schedule_.exploring(lost_, used_);
-        if (comparable)
-            next_ = schedule_.next(seen);
-        else
-            pause();
+        next_ = schedule_.next(seen);
+        if (!comparable) leave_out_blocks();
         if (phase() != tune::RunPhase::explore) forget_exploring();
     }
 
@@ -193,10 +192,13 @@ private:
         costs_of_points_.push_back(cost.energy.count);
     }
 
-    /// Beside a slow stage the plan is followed, and nothing is compared.
-    void pause() {
+    /// Beside a slow stage nothing is compared. The plan is followed in the place of blocks; while
+    /// too much time is lost, it is not.
+    void leave_out_blocks() {
         if (block_ && block_->kind == Block::Kind::compared) schedule_.dropped(block_->number);
-        if (phase() == tune::RunPhase::follow) next_ = {As::planned};
+        if (next_.triple == 0) return;
+        schedule_.dropped(next_.block);
+        next_ = {As::planned};
     }
 
     // Exploring.
