@@ -3,6 +3,7 @@
 // Sessions of pipelines whose ranks are threads, each with a simulated GPU.
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
+#include <kdvfs/train/folder_ranks.hpp>
 #include <kdvfs/train/kernel_frontier.hpp>
 #include <kdvfs/train/pipeline_case.hpp>
 #include <kdvfs/train/schedules.hpp>
@@ -641,6 +642,42 @@ TEST(Sessions, KeepTheirAccountBesideASlowStage) {
     EXPECT_LE(saving.lost_high, saving.budget * 1.01);
     EXPECT_GT(found, 0) << "too much may be lost";
     EXPECT_GT(saving.followed.count(), iterations / 2);
+}
+
+TEST(Sessions, SayWhichSettingsOfRanksDiffer) {
+    std::array<std::string, 2> samples;
+    std::array<std::string, 2> slowdown;
+    on_threads(1, 0ns, [&](std::uint32_t r, Stage& stage, auto& rank, auto&) {
+        train::SessionOptions options = in_mode({Mode::Kind::tune, {}});
+        options.samples = 1 + r;
+        samples[r] = message_of([&] { ThreadSession{stage.gpu(), rank, two_by_four, options}; });
+        options.samples = 1;
+        options.plan.slowdown = 0.01 * (1 + r);
+        slowdown[r] = message_of([&] { ThreadSession{stage.gpu(), rank, two_by_four, options}; });
+    });
+    EXPECT_THAT(
+        samples,
+        testing::Each(HasSubstr("rank 1 has other settings (samples 2; rank 0: samples 1)")));
+    EXPECT_THAT(slowdown, testing::Each(HasSubstr(
+                              "rank 1 has other settings (slowdown 0.02; rank 0: slowdown 0.01)")));
+}
+
+TEST(Ranks, InAFolderThatSendSomethingElseThanNumbersAreRefused) {
+    const TemporaryFolder folder;
+    for (const bool longer : {true, false}) {
+        std::array<std::string, 2> said;
+        std::vector<std::thread> threads;
+        for (std::uint32_t r = 0; r < 2; ++r)
+            threads.emplace_back([&, r] {
+                train::FolderRanks ranks{folder.path(), longer ? "longer" : "shorter", r, 2};
+                const std::vector<double> numbers((r == 1) == longer ? 3 : 2, 1.0);
+                ranks.begin_max(numbers);
+                said[r] = message_of([&] { static_cast<void>(ranks.end_max(5s)); });
+            });
+        for (std::thread& thread : threads) thread.join();
+        EXPECT_THAT(said[0], HasSubstr("a rank has sent something else"));
+        EXPECT_THAT(said[1], HasSubstr("agree with the other ranks"));
+    }
 }
 
 TEST(Sessions, OfAWorldOfAnotherSizeOrOfDifferentProgramsEndOnAllRanks) {

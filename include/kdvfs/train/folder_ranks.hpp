@@ -58,6 +58,9 @@ private:
 
     static std::vector<double> numbers_in(const std::string& bytes);
 
+    /// @throws Error where another rank has sent something else than this one's numbers
+    void check_size(const std::string& received);
+
     void make_folder() const;
 
     /// Once: agrees with the other ranks on the name of the run. Takes its time off `deadline`.

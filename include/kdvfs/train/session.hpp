@@ -70,9 +70,9 @@ class Session : public BoundGpu<Registry> {
 public:
     /// A pipeline to be measured, or, with `follow`, one whose curves are in a file.
     /// @param ranks must outlive the session
-    /// @throws Error (invalid_input), on all ranks, where they do not agree on what they run, for a
-    ///         world of another size, for a file that exists or is of another pipeline;
-    ///         (not_supported) for a sweep on a GPU that is only measured; (timed_out)
+    /// @throws Error (invalid_input), on all ranks, where they do not agree on what they run or by
+    ///         which settings, for a world of another size, for a file that exists or is of another
+    ///         pipeline; (not_supported) for a sweep on a GPU that is only measured; (timed_out)
     Session(const BoundGpu<Registry>& gpu, Ranks& ranks, const PipelineShape& shape,
             const SessionOptions& options = {})
         : Session{gpu, ranks, unmeasured_pipeline(shape), options,

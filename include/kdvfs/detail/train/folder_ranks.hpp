@@ -78,14 +78,31 @@ KDVFS_INLINE std::vector<double> FolderRanks::end_max(Duration deadline) {
     std::vector<double> largest = numbers_in(mine_);
     if (rank_ == 0) {
         for (const std::string& text : collect(max_turn_, mine_, deadline)) {
+            check_size(text);
             const std::vector<double> numbers = numbers_in(text);
-            for (std::size_t i = 0; i < std::min(numbers.size(), largest.size()); ++i)
+            for (std::size_t i = 0; i < largest.size(); ++i)
                 largest[i] = std::max(largest[i], numbers[i]);
         }
     }
     std::string bytes(reinterpret_cast<const char*>(largest.data()),
                       largest.size() * sizeof(double));
-    return numbers_in(answered(max_turn_, bytes, deadline));
+    const std::string answer = answered(max_turn_, bytes, deadline);
+    check_size(answer);
+    return numbers_in(answer);
+}
+
+KDVFS_INLINE void FolderRanks::check_size(const std::string& received) {
+    if (received.size() == mine_.size()) return;
+    const std::string what = std::to_string(received.size()) + " bytes for " +
+                             std::to_string(mine_.size()) + " bytes of numbers";
+    broken_ = Error{Errc::invalid_input,
+                    {"agree with the other ranks", what, "a rank has sent something else",
+                     "start all ranks alike, with the same version of kdvfs"}};
+    try {
+        write(failed_file(), what);
+    } catch (const Error&) {  // each rank has its own deadline
+    }
+    throw_if_broken();
 }
 
 KDVFS_INLINE std::vector<double> FolderRanks::numbers_in(const std::string& bytes) {

@@ -159,6 +159,11 @@ private:
         std::string trouble = own_trouble();
         if (trouble.empty() && kind_ == Kind::sweep)
             for (const ClockPoint point : sweep_points()) mine += ", " + to_string(point);
+        try {
+            if (trouble.empty()) mine += settings();
+        } catch (const Error& error) {
+            trouble = error.what();
+        }
         const auto texts = ranks_->gather(trouble + '\n' + mine, options_.silence);
         std::string verdict;
         for (std::size_t r = 0; r < texts.size() && verdict.empty(); ++r) {
@@ -166,14 +171,57 @@ private:
             if (line > 0)
                 verdict = "rank " + std::to_string(r) + ": " + texts[r].substr(0, line);
             else if (texts[r] != texts.front())
-                verdict = "rank " + std::to_string(r) + " runs another pipeline than rank 0 (" +
-                          texts[r].substr(1) + "; " + texts.front().substr(1) + ")";
+                verdict = "rank " + std::to_string(r) + difference(texts[r], texts.front());
         }
         verdict = ranks_->broadcast(verdict, options_.silence);
         if (verdict.empty()) return;
         throw Error{Errc::invalid_input,
                     {"begin a session of a pipeline", std::to_string(ranks_->size()) + " ranks",
                      verdict, "start all ranks alike, one for each GPU of each stage"}};
+    }
+
+    /// What each rank decides by for itself, a line each: all must decide alike.
+    [[nodiscard]] std::string settings() const {
+        std::string text;
+        const auto add = [&](const char* name, double value) {
+            text += std::string{"\n"} + name + ' ' + kdvfs::detail::to_text(value);
+        };
+        const bool sweeps = kind_ == Kind::sweep || kind_ == Kind::tune;
+        if (!sweeps && kind_ != Kind::follow) return text;
+        add("slowdown", kind_ == Kind::tune ? run_slowdown() : options_.plan.slowdown);
+        if (kind_ == Kind::tune) add("switching given", options_.plan.switching ? 1 : 0);
+        add("watch.enabled", options_.watch.enabled ? 1 : 0);
+        add("watch.tolerance", options_.watch.tolerance);
+        add("watch.late", options_.watch.late);
+        add("watch.early", options_.watch.early);
+        add("stragglers.notice", options_.stragglers.notice);
+        add("stragglers.margin", options_.stragglers.margin);
+        if (!sweeps) return text;
+        add("samples", options_.samples);
+        add("block.settling", Seconds{options_.block.settling()}.count());
+        add("block.measured", Seconds{options_.block.measured}.count());
+        add("block.counter_rows", static_cast<double>(options_.block.counter_rows));
+        return text;
+    }
+    /// @throws Error (invalid_input) for an environment that says no percentage
+    [[nodiscard]] double run_slowdown() const {
+        return options_.plan.slowdown > 0
+                   ? options_.plan.slowdown
+                   : tune::sweep_options_from_environment().objective.max_slowdown;
+    }
+
+    /// How what a rank has said differs from what rank 0 has: the first line that does.
+    static std::string difference(const std::string& its, const std::string& of_0) {
+        std::istringstream its_lines{its.substr(1)};
+        std::istringstream lines_of_0{of_0.substr(1)};
+        std::string line;
+        std::string line_of_0;
+        bool is_first = true;
+        while (std::getline(its_lines, line) && std::getline(lines_of_0, line_of_0) &&
+               line == line_of_0)
+            is_first = false;
+        return (is_first ? " runs another pipeline than rank 0 (" : " has other settings (") +
+               line + "; " + (is_first ? "" : "rank 0: ") + line_of_0 + ")";
     }
 
     /// What this rank cannot do.
@@ -507,9 +555,7 @@ private:
         ranks_->begin_max({&only, 1});
         measures_only_ = ranks_->end_max(options_.silence)[0] > 0;
         tune::detail::RunOptions run;
-        run.max_slowdown = options_.plan.slowdown > 0
-                               ? options_.plan.slowdown
-                               : tune::sweep_options_from_environment().objective.max_slowdown;
+        run.max_slowdown = run_slowdown();
         run.observed_after = run.steady_iterations;
         run.switches_known = options_.plan.switching.has_value();
         run.measure_only = measures_only_;
