@@ -662,6 +662,20 @@ TEST(Sessions, SayWhichSettingsOfRanksDiffer) {
                               "rank 1 has other settings (slowdown 0.02; rank 0: slowdown 0.01)")));
 }
 
+TEST(Sessions, OfAStageThatIsNoneOrOfNoStagesAreRefused) {
+    Alone alone;
+    train::SessionOptions options = in_mode({Mode::Kind::measure, {}});
+    options.stage = 7;
+    EXPECT_THAT(message_of([&] {
+                    ThreadSession{alone.stage.gpu(), alone.rank, alone.pipeline, options};
+                }),
+                HasSubstr("rank 0: stage 7 is none"));
+    EXPECT_THAT(message_of([&] {
+                    ThreadSession{alone.stage.gpu(), alone.rank, train::Pipeline{}, options};
+                }),
+                HasSubstr("it has no stages"));
+}
+
 TEST(Ranks, InAFolderThatSendSomethingElseThanNumbersAreRefused) {
     const TemporaryFolder folder;
     for (const bool longer : {true, false}) {

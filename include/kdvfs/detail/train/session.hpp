@@ -65,9 +65,9 @@ public:
           options_{options},
           kind_{mode.kind},
           file_{mode.file},
-          order_{std::move(pipeline)},
+          order_{with_stages(std::move(pipeline))},
           per_stage_{std::max(ranks_->size() / order_.stages, 1U)},
-          stage_{options.stage.value_or(std::min(ranks_->rank() / per_stage_, order_.stages - 1))},
+          stage_{std::min(options.stage.value_or(ranks_->rank() / per_stage_), order_.stages - 1)},
           copy_{copy_of(ranks_->rank())},
           given_(per_stage_, Seconds{0}),
           scopes_{*service_, order_, stage_},
@@ -152,6 +152,12 @@ private:
 
     // What all ranks must know before they begin.
 
+    static Pipeline with_stages(Pipeline pipeline) {
+        if (pipeline.stages > 0 && pipeline.stage_begin.size() == pipeline.stages + std::size_t{1})
+            return pipeline;
+        reject_pipeline("a session of it", "it has no stages", "make it by make_pipeline");
+    }
+
     /// @throws Error on all ranks, the same
     void agree() {
         std::string mine = "schedule " + std::string{to_string(order_.schedule)} + ", operations " +
@@ -228,7 +234,8 @@ private:
     [[nodiscard]] std::string own_trouble() const {
         if (ranks_->size() % order_.stages != 0)
             return std::to_string(order_.stages) + " stages do not divide the ranks";
-        if (stage_ >= order_.stages) return "stage " + std::to_string(stage_) + " is none";
+        if (options_.stage && *options_.stage >= order_.stages)
+            return "stage " + std::to_string(*options_.stage) + " is none";
         if (copy_ >= per_stage_) return "copy " + std::to_string(copy_) + " is none";
         if (kind_ == Kind::compare) return "plans of pipelines are not compared within a run";
         const bool tunes = kind_ == Kind::tune && !gpu_.measure_only();
