@@ -676,6 +676,16 @@ TEST(Sessions, OfAStageThatIsNoneOrOfNoStagesAreRefused) {
                 HasSubstr("it has no stages"));
 }
 
+TEST(Ranks, ThatAreThreadsAndSendSomethingElseThanNumbersAreRefused) {
+    train::RankThreads ranks{2};
+    std::array rank{ranks.rank(0), ranks.rank(1)};
+    rank[0].begin_max(std::array{1.0});
+    rank[1].begin_max(std::array{1.0, 2.0});
+    for (auto& each : rank)
+        EXPECT_THAT(message_of([&] { static_cast<void>(each.end_max(5s)); }),
+                    HasSubstr("a rank has sent something else"));
+}
+
 TEST(Ranks, InAFolderThatSendSomethingElseThanNumbersAreRefused) {
     const TemporaryFolder folder;
     for (const bool longer : {true, false}) {

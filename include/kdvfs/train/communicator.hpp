@@ -97,6 +97,16 @@ inline Error silent_ranks_error(std::span<const std::uint32_t> silent, Duration 
                   "see whether that process is stopped or stuck; clocks stay at auto meanwhile"}};
 }
 
+/// Where ranks take the maximum of numbers, and one has sent something else.
+inline Error other_numbers_error(std::size_t received, std::size_t expected) {
+    return Error{
+        Errc::invalid_input,
+        {"agree with the other ranks",
+         std::to_string(received) + " bytes for " + std::to_string(expected) + " bytes of numbers",
+         "a rank has sent something else",
+         "start all ranks alike, with the same version of kdvfs"}};
+}
+
 }  // namespace detail
 
 /// The ranks of a process that drives several GPUs, a thread each. All of it is thread-safe; it
@@ -132,6 +142,9 @@ public:
                 std::vector<double> numbers(bytes.size() / sizeof(double));
                 std::memcpy(numbers.data(), bytes.data(), bytes.size());
                 if (largest.empty()) largest = numbers;
+                if (numbers.size() != largest.size())
+                    throw detail::other_numbers_error(bytes.size(),
+                                                      largest.size() * sizeof(double));
                 for (std::size_t i = 0; i < numbers.size(); ++i)
                     largest[i] = std::max(largest[i], numbers[i]);
             }

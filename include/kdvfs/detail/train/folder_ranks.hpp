@@ -93,13 +93,9 @@ KDVFS_INLINE std::vector<double> FolderRanks::end_max(Duration deadline) {
 
 KDVFS_INLINE void FolderRanks::check_size(const std::string& received) {
     if (received.size() == mine_.size()) return;
-    const std::string what = std::to_string(received.size()) + " bytes for " +
-                             std::to_string(mine_.size()) + " bytes of numbers";
-    broken_ = Error{Errc::invalid_input,
-                    {"agree with the other ranks", what, "a rank has sent something else",
-                     "start all ranks alike, with the same version of kdvfs"}};
+    broken_ = detail::other_numbers_error(received.size(), mine_.size());
     try {
-        write(failed_file(), what);
+        write(failed_file(), "ranks that differ");
     } catch (const Error&) {  // each rank has its own deadline
     }
     throw_if_broken();
