@@ -17,8 +17,10 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kdvfs::tune {
@@ -294,6 +296,77 @@ TEST(LaunchTraceFile, IsLimitedWithoutLosingIterations) {
     double count = 0;
     for (const auto& each : recorded.iterations) count += each.count;
     EXPECT_NEAR(count, 1999, 1e-6);
+}
+
+std::string repeat(const std::string& letters, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += letters;
+    return all;
+}
+
+TEST(LaunchTraceFile, ALimitKeepsTheShareOfEachKindOfIteration) {
+    // Kinds alternate, one comes once, and sizes of the others alternate, too.
+    LaunchTrace recorded = trace({});
+    for (int i = 0; i < 64; ++i)
+        recorded.iterations.push_back(
+            iteration(repeat(i % 2 == 0 ? "g" : "c", 100), 1, i % 4 < 2 ? 1 : 2));
+    recorded.iterations.push_back(iteration("u", 3));
+    recorded.limit(1000);
+    EXPECT_LE(recorded.launches(), 1000U);
+    std::map<std::uint32_t, double> counts;
+    std::map<std::pair<std::uint32_t, double>, int> sizes;
+    for (const auto& each : recorded.iterations) {
+        counts[each.launches[0].kernel] += each.count;
+        ++sizes[{each.launches[0].kernel, each.launches[0].time.count()}];
+    }
+    EXPECT_EQ(counts, (std::map<std::uint32_t, double>{{0, 32}, {1, 32}, {2, 3}}));
+    EXPECT_EQ(sizes.size(), 5U);
+}
+
+TEST(LaunchTraceFile, ALimitHoldsWhereNoTwoIterationsAreAlike) {
+    LaunchTrace recorded = trace({});
+    for (int i = 0; i < 200; ++i)
+        recorded.iterations.push_back(iteration(repeat("g", 50) + repeat("c", i)));
+    recorded.limit(2000);
+    EXPECT_LE(recorded.launches(), 2000U);
+    EXPECT_GE(recorded.iterations.size(), 8U);
+    double count = 0;
+    for (const auto& each : recorded.iterations) count += each.count;
+    EXPECT_NEAR(count, 200, 1e-9);
+}
+
+TEST(TracePlan, IterationsThatAlternateAreAllPlannedFor) {
+    // Half of the iterations need the core clock. With 16 times 250 launches the search has a
+    // sample of them.
+    LaunchTrace recorded = trace({});
+    for (int i = 0; i < 16; ++i)
+        recorded.iterations.push_back(iteration(repeat(i % 2 == 0 ? "g" : "c", 250)));
+    const SegmentPlan whole = plan(recorded, 0.001, 0.01);
+    EXPECT_LT(whole.energy_pct(), -15);
+    recorded.limit(2000);
+    const SegmentPlan cut = plan(recorded, 0.001, 0.01);
+    EXPECT_NEAR(cut.energy_pct(), whole.energy_pct(), 0.5);
+}
+
+TEST(SequenceRecorder, ASampleKeepsKindsThatAlternate) {
+    SequenceRecorder recorder;
+    const std::uint32_t length = 1000;
+    for (std::uint32_t i = 0; i < 200; ++i) {
+        std::vector<KernelInterval> runs;
+        for (std::uint32_t n = 0; n < length; ++n) {
+            recorder.launched({0}, {1 + i % 2});
+            runs.push_back({.kernel = {1 + i % 2},
+                            .start = TimePoint{(i * length + n) * 10us},
+                            .end = TimePoint{(i * length + n) * 10us + 8us}});
+        }
+        recorder.end_iteration(i + 1);
+        recorder.ran(runs, 1, i + 1);
+    }
+    std::map<std::uint32_t, int> timed;
+    for (const RecordedIteration& each : recorder.sample([](KernelId) { return Seconds{1}; }))
+        if (!each.times.empty()) ++timed[each.launches[0].value];
+    ASSERT_EQ(timed.size(), 2U);
+    EXPECT_LE(std::abs(timed[1] - timed[2]), 2);
 }
 
 TEST(SequenceRecorder, SamplesIterationsWithTheirTimes) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/tune/iteration_sample.hpp>
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
@@ -244,17 +245,20 @@ private:
             stream.timed_launches += each.times.size();
             stream.timed.push_back(std::move(each));
         }
-        if (stream.timed_launches > most_timed) halve(stream);
+        if (stream.timed_launches > most_timed) limit(stream);
     }
 
-    static void halve(Stream& stream) {
-        std::deque<Timed> every_second;
+    static void limit(Stream& stream) {
+        detail::IterationSample sample;
+        for (const Timed& each : stream.timed) sample.add(each.hash, each.times.size());
+        sample.limit(most_timed);
+        std::deque<Timed> kept;
         stream.timed_launches = 0;
-        for (std::size_t i = 0; i < stream.timed.size(); i += 2) {
-            stream.timed_launches += stream.timed[i].times.size();
-            every_second.push_back(std::move(stream.timed[i]));
+        for (const detail::SampledIteration& each : sample.iterations()) {
+            stream.timed_launches += each.launches;
+            kept.push_back(std::move(stream.timed[each.place]));
         }
-        stream.timed = std::move(every_second);
+        stream.timed = std::move(kept);
     }
 
     static std::uint64_t count_of(const Stream& stream, std::uint64_t hash) {

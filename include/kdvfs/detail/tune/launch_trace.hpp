@@ -5,6 +5,7 @@
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/tune/csv_fields.hpp>
+#include <kdvfs/detail/tune/iteration_sample.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/tune/profile.hpp>
 #include <kdvfs/units.hpp>
@@ -48,22 +49,23 @@ struct LaunchTrace {
         return sum;
     }
 
-    /// Drops every second iteration that stands for no more than others do, until so many launches
-    /// are left; the rest stands for as many iterations as before.
+    /// Drops iterations until so many launches are left, as `IterationSample` does; the rest stands
+    /// for as many iterations of each kind as before.
     void limit(std::size_t most_launches) {
-        while (launches() > most_launches && iterations.size() > 1) {
-            double before = 0;
-            double after = 0;
-            std::vector<Iteration> kept;
-            for (std::size_t i = 0; i < iterations.size(); ++i) {
-                before += iterations[i].count;
-                if (i % 2 == 1) continue;
-                after += iterations[i].count;
-                kept.push_back(std::move(iterations[i]));
-            }
-            for (Iteration& iteration : kept) iteration.count *= before / after;
-            iterations = std::move(kept);
+        IterationSample sample;
+        KindNumbers kind_of;
+        for (const Iteration& iteration : iterations) {
+            std::vector<std::uint32_t> launched;
+            for (const Launch& launch : iteration.launches) launched.push_back(launch.kernel);
+            sample.add(kind_of(std::move(launched)), iteration.launches.size(), iteration.count);
         }
+        sample.limit(most_launches);
+        std::vector<Iteration> kept;
+        for (const SampledIteration& each : sample.iterations()) {
+            kept.push_back(std::move(iterations[each.place]));
+            kept.back().count = each.weight;
+        }
+        iterations = std::move(kept);
     }
 
     /// Adds the iterations of another run.

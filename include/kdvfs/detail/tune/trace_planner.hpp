@@ -4,6 +4,7 @@
 #include <kdvfs/detail/control/plan_follower.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/solve/switch_model.hpp>
+#include <kdvfs/detail/tune/iteration_sample.hpp>
 #include <kdvfs/detail/tune/launch_template.hpp>
 #include <kdvfs/detail/tune/launch_trace.hpp>
 #include <kdvfs/detail/tune/trace_plan.hpp>
@@ -99,19 +100,22 @@ private:
         return 100 * score / std::abs(this->score(base_));
     }
 
-    /// Enough of the iterations to search with.
+    /// Enough of the iterations of each kind to search with.
     static std::vector<ReplayIteration> sampled(const std::vector<ReplayIteration>& all) {
         constexpr std::size_t most_launches = 3000;
-        std::size_t launches = 0;
-        for (const ReplayIteration& iteration : all) launches += iteration.launches.size();
-        const std::size_t stride = 1 + launches / most_launches;
-        std::vector<ReplayIteration> chosen;
-        double share = 0;
-        for (std::size_t i = 0; i < all.size(); i += stride) {
-            chosen.push_back(all[i]);
-            share += all[i].share;
+        IterationSample sample;
+        KindNumbers kind_of;
+        for (const ReplayIteration& iteration : all) {
+            std::vector<std::uint32_t> names;
+            for (const ReplayLaunch& launch : iteration.launches) names.push_back(launch.name);
+            sample.add(kind_of(std::move(names)), iteration.launches.size(), iteration.share);
         }
-        for (ReplayIteration& iteration : chosen) iteration.share /= share;
+        sample.limit(most_launches);
+        std::vector<ReplayIteration> chosen;
+        for (const SampledIteration& each : sample.iterations()) {
+            chosen.push_back(all[each.place]);
+            chosen.back().share = each.weight;
+        }
         return chosen;
     }
 
