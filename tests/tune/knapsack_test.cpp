@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/solve/knapsack.hpp>
+#include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <vector>
@@ -121,9 +125,11 @@ TEST(Knapsack, NothingWhereNotEvenTheFastestIsInTime) {
 
 TEST(Knapsack, ABoundThatWasCutShortStillHolds) {
     std::mt19937_64 random{31};
-    const kdvfs::detail::KnapsackEffort hasty{0, 0, 3, 2000};
-    int cut_short = 0;
-    for (int i = 0; i < 300; ++i) {
+    const kdvfs::detail::KnapsackEffort three_a_class{0, 0, 3, 2000};
+    const kdvfs::detail::KnapsackEffort ten_in_all{0, 0, 32'768, 2000, 10};
+    int cut_short[]{0, 0};
+    for (int i = 0; i < 600; ++i) {
+        const auto& hasty = i % 2 == 0 ? three_a_class : ten_in_all;
         const kdvfs::detail::MultipleChoice problem = random_problem(random, 5, 8);
         const Cost baseline = first_choices(problem);
         const Objective objective = relaxed_waste(0.02);
@@ -133,9 +139,68 @@ TEST(Knapsack, ABoundThatWasCutShortStillHolds) {
             found->selection.total.energy - found->gap_pct / 100 * baseline.energy.count;
         ASSERT_LE(bound, best * (1 + 1e-12)) << i;
         ASSERT_GE(found->selection.total.energy, best * (1 - 1e-12)) << i;
-        cut_short += found->gap_pct > 1e-9 ? 1 : 0;
+        cut_short[i % 2] += found->gap_pct > 1e-9 ? 1 : 0;
     }
-    EXPECT_GT(cut_short, 0) << "nothing was cut short, so nothing was tested";
+    for (const int times : cut_short)
+        EXPECT_GT(times, 0) << times << "nothing was cut short, so nothing was tested";
+}
+
+/// Megabytes that the process had at most. Under sanitizers they say nothing.
+long peak_memory() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;
+}
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr long enough_memory = std::numeric_limits<long>::max();
+#else
+constexpr long enough_memory = 60;
+#endif
+
+/// A kernel that saves a little less for each added second at each of its clocks.
+KernelCosts smooth_kernel(std::uint32_t clocks, double size, double fixed = 0.5) {
+    KernelCosts kernel;
+    for (std::uint32_t i = 1; i <= clocks; ++i) {
+        const double f = 0.4 + 0.6 * i / clocks;
+        const double time = size * (fixed + (1 - fixed) / f);
+        kernel.points.push_back(
+            {{{1000 + i}, auto_clock}, {Seconds{time}, Joules{time * (100 + 300 * f * f * f)}}});
+    }
+    kernel.baseline = clocks - 1;
+    return kernel;
+}
+
+TEST(Knapsack, ManyUndecidedKernelsTakeLittleMemory) {
+    kdvfs::detail::MultipleChoice problem;
+    std::mt19937_64 random{51};
+    std::uniform_real_distribution<double> unlike{0.999, 1.001};
+    for (int k = 0; k < 700; ++k) {
+        std::vector<kdvfs::detail::Choice> choices;
+        for (const PointCost& point : smooth_kernel(40, unlike(random), unlike(random) / 2).points)
+            choices.insert(choices.begin(), {point.cost.time.count(), point.cost.energy.count});
+        problem.add_class(choices);
+    }
+    const long before = peak_memory();
+    const auto found =
+        kdvfs::detail::minimise(problem, relaxed_waste(0.005), first_choices(problem), {0, 0, 64});
+    EXPECT_LT(peak_memory() - before, enough_memory);
+    EXPECT_LT(found->gap_pct, 0.01);
+}
+
+TEST(Knapsack, AProgramOfOneKernelTakesLittleMemory) {
+    CostTable table;
+    table.kernels.push_back(smooth_kernel(30, 1e-3));
+    table.baseline = table.kernels[0].points.back().clock;
+    const std::vector<std::size_t> launches(900, 0);
+    const SwitchCosts switches = uniform_switch_costs(Seconds{1e-3});
+    const SwitchModel model{table, launches, switches};
+    const Cost baseline = table.baseline_cost() * 900;
+    const long before = peak_memory();
+    const Cost found = detail::best_without_latency(model, relaxed_waste(0.005), baseline);
+    EXPECT_LT(peak_memory() - before, enough_memory);
+    EXPECT_LE(found.time, baseline.time * (1.005 + 1e-9));
+    EXPECT_GE(found.time, baseline.time * 1.0049);  // the whole bound is used
+    EXPECT_LT(found.energy, baseline.energy);
 }
 
 TEST(HullWalk, GoesFromFastestToMostFrugalByFallingPrice) {

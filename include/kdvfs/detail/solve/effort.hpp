@@ -13,6 +13,9 @@ struct KnapsackEffort {
     std::size_t patience = 30'000;     ///< partial solutions looked at whatever the gap
     std::size_t states = 32'768;       ///< partial solutions kept at a time, at most
     std::size_t open_classes = 2'000;  ///< more undecided classes than that are left as they are
+    /// Partial solutions kept of all classes, at most, of 8 bytes each: with many undecided
+    /// classes, fewer of each.
+    std::size_t all_states = std::size_t{1} << 22U;
 };
 
 /// How much work the search for the best schedule may take. Counted, not timed: plans repeat.

@@ -27,8 +27,11 @@ struct KnapsackSolution {
 /// The linear relaxation of some of the classes, for any time limit: the hull walk through them.
 class Relaxation {
 public:
-    Relaxation() = default;
-    explicit Relaxation(Choice fastest) : sums_{fastest} {}
+    /// Begins anew, in the memory that it has.
+    void restart(const Choice& fastest) {
+        sums_.assign(1, fastest);
+        prices_.clear();
+    }
 
     void add(double price, const Choice& from, const Choice& to) {
         Choice sum = sums_.back();
@@ -80,8 +83,10 @@ public:
              !is_proven() && !is_enough(); states = std::min(8 * states, effort_.states)) {
             open_classes();
             if (open_.size() > effort_.open_classes) break;
-            search(states);
-            if (states == effort_.states) break;
+            const std::size_t room = std::max<std::size_t>(
+                1, effort_.all_states / std::max<std::size_t>(1, open_.size()));
+            search(std::min(states, room));
+            if (states == effort_.states || 2 * states > room) break;
         }
         return {best_, std::min(best_.total.energy, bound_)};
     }
@@ -91,7 +96,7 @@ private:
         std::uint32_t index = 0;
         std::vector<std::uint32_t> kept;  ///< choices that the price alone does not rule out
         double spread = 0;                ///< between the times of the slowest and the fastest kept
-        Relaxation rest;                  ///< of all open classes after this one
+        Choice fastest_rest;              ///< of all open classes after this one
     };
     struct State {
         Choice total;
@@ -99,7 +104,12 @@ private:
         std::uint32_t parent = 0;
         std::uint32_t choice = 0;
     };
-    using Layers = std::vector<std::vector<State>>;
+    /// How a state of a layer came about.
+    struct Link {
+        std::uint32_t parent = 0;
+        std::uint32_t choice = 0;
+    };
+    using Layers = std::vector<std::vector<Link>>;
 
     [[nodiscard]] bool is_proven() const { return best_.total.energy <= bound_; }
     [[nodiscard]] bool is_enough() const {
@@ -144,49 +154,61 @@ private:
         }
         std::sort(open_.begin(), open_.end(),
                   [](const OpenClass& a, const OpenClass& b) { return a.spread > b.spread; });
-        if (open_.size() <= effort_.open_classes) relax_rests();
+        place_open_classes();
     }
 
-    void relax_rests() {
+    void place_open_classes() {
         position_.assign(problem_.size(), 0);
         Choice fastest;
         for (std::size_t k = open_.size(); k-- > 0;) {
             const std::uint32_t index = open_[k].index;
-            open_[k].rest = Relaxation{fastest};
+            open_[k].fastest_rest = fastest;
             fastest += problem_[index][walk_.start().chosen[index]];
             position_[index] = k;
         }
+    }
+
+    /// The relaxation of all open classes after one. That of each class at a time: all at once
+    /// would take memory by the square of the classes.
+    void relax_rest_of(std::size_t open) {
+        rest_.restart(open_[open].fastest_rest);
         for (const HullWalk::Step& step : walk_.steps()) {
+            if (position_[step.of_class] <= open) continue;
             const std::span<const Choice> choices = problem_[step.of_class];
-            for (std::size_t k = 0; k < position_[step.of_class]; ++k)
-                open_[k].rest.add(step.price, choices[step.from], choices[step.to]);
+            rest_.add(step.price, choices[step.from], choices[step.to]);
         }
     }
 
     /// One round. What it drops for want of room weakens its proof, never its solution.
     void search(std::size_t most_states) {
         lost_bound_ = std::numeric_limits<double>::infinity();
-        Layers layers{{State{decided_, relaxed_bound_, 0, 0}}};
-        for (const OpenClass& open : open_) {
+        Layers layers;
+        std::vector<State> states{{decided_, relaxed_bound_, 0, 0}};
+        for (std::size_t k = 0; k < open_.size(); ++k) {
             if (is_enough()) return;
-            layers.push_back(extend(layers.back(), open));
-            adopt_best_rounding(layers);
-            if (layers.back().size() > most_states)
-                drop_least_promising(layers.back(), most_states);
+            relax_rest_of(k);
+            extend(states, open_[k]);
+            adopt_best_rounding(extended_, layers);
+            if (extended_.size() > most_states) drop_least_promising(extended_, most_states);
+            states.assign(extended_.begin(), extended_.end());
+            std::vector<Link>& links = layers.emplace_back();
+            links.reserve(states.size());
+            for (const State& state : states) links.push_back({state.parent, state.choice});
         }
         bound_ = std::max(bound_, std::min(best_.total.energy, lost_bound_));
     }
 
-    std::vector<State> extend(const std::vector<State>& states, const OpenClass& open) {
+    /// Fills `extended_`.
+    void extend(const std::vector<State>& states, const OpenClass& open) {
         extended_.clear();
         std::vector<std::ptrdiff_t> runs{0};  // where each choice's begin: each is sorted
         for (const std::uint32_t j : open.kept) {
             for (std::uint32_t parent = 0; parent < states.size(); ++parent) {
                 const Choice total = states[parent].total + problem_[open.index][j];
                 const double left = time_limit_ - total.time;
-                if (left < open.rest.after(0).time) continue;
-                const std::size_t steps = open.rest.steps_within(left);
-                const double bound = total.energy + open.rest.energy_bound(steps, left);
+                if (left < rest_.after(0).time) continue;
+                const std::size_t steps = rest_.steps_within(left);
+                const double bound = total.energy + rest_.energy_bound(steps, left);
                 if (bound < best_.total.energy) extended_.push_back({total, bound, parent, j});
             }
             runs.push_back(static_cast<std::ptrdiff_t>(extended_.size()));
@@ -194,7 +216,6 @@ private:
         looked_at_ += states.size() * open.kept.size();
         merge(extended_, std::move(runs));
         remove_dominated(extended_);
-        return {extended_.begin(), extended_.end()};
     }
 
     static bool comes_before(const State& a, const State& b) {
@@ -237,36 +258,37 @@ private:
     }
 
     /// Completes each state of the last layer by the steps of its relaxation that fit whole.
-    void adopt_best_rounding(const Layers& layers) {
-        const Relaxation& rest = open_[layers.size() - 2].rest;
+    /// @param layers before the states
+    void adopt_best_rounding(const std::vector<State>& states, const Layers& layers) {
         const State* winner = nullptr;
         double least = best_.total.energy;
-        for (const State& state : layers.back()) {
-            const std::size_t steps = rest.steps_within(time_limit_ - state.total.time);
-            const double energy = state.total.energy + rest.after(steps).energy;
+        for (const State& state : states) {
+            const std::size_t steps = rest_.steps_within(time_limit_ - state.total.time);
+            const double energy = state.total.energy + rest_.after(steps).energy;
             if (energy < least) {
                 least = energy;
                 winner = &state;
             }
         }
-        if (winner != nullptr) adopt(layers, *winner);
+        if (winner != nullptr) adopt(*winner, layers);
     }
 
-    void adopt(const Layers& layers, const State& winner) {
+    void adopt(const State& winner, const Layers& layers) {
         Selection found = best_;
-        const std::size_t decided = layers.size() - 1;
-        for (std::size_t k = decided; k < open_.size(); ++k)
+        const std::size_t last = layers.size();  // decided class
+        for (std::size_t k = last + 1; k < open_.size(); ++k)
             found.chosen[open_[k].index] = walk_.start().chosen[open_[k].index];
-        std::size_t steps = open_[decided - 1].rest.steps_within(time_limit_ - winner.total.time);
+        std::size_t steps = rest_.steps_within(time_limit_ - winner.total.time);
         for (auto step = walk_.steps().begin(); steps > 0; ++step) {
-            if (position_[step->of_class] < decided) continue;
+            if (position_[step->of_class] <= last) continue;
             found.chosen[step->of_class] = step->to;
             --steps;
         }
-        State state = winner;
-        for (std::size_t layer = decided; layer > 0; --layer) {
-            found.chosen[open_[layer - 1].index] = state.choice;
-            state = layers[layer - 1][state.parent];
+        Link link{winner.parent, winner.choice};
+        for (std::size_t k = last;; --k) {
+            found.chosen[open_[k].index] = link.choice;
+            if (k == 0) break;
+            link = layers[k - 1][link.parent];
         }
         found.total = sum_of(problem_, found.chosen);
         if (found.total.energy < best_.total.energy && found.total.time <= time_limit_)
@@ -284,6 +306,7 @@ private:
     Choice decided_;
     std::vector<OpenClass> open_;
     std::vector<std::size_t> position_;  ///< of each class in `open_`, 0 for decided ones
+    Relaxation rest_;                    ///< of the open classes after the one being decided
     /// Of one layer before most are removed: memory of 100 MB that was got anew for each layer took
     /// half the time of a search.
     std::vector<State> extended_;

@@ -129,6 +129,7 @@ inline PlannedSequence to_sequence(const SegmentPlan& plan, const CostTable& tab
     return sequence;
 }
 
+/// A figure to compare with, which no plan depends on: solved in little memory, near the optimum.
 inline Cost best_without_latency(const SwitchModel& model, const Objective& objective,
                                  const Cost& baseline) {
     kdvfs::detail::MultipleChoice problem;
@@ -138,7 +139,8 @@ inline Cost best_without_latency(const SwitchModel& model, const Objective& obje
             choices[clock] = model.cost(launch, clock);
         problem.add_class(choices);
     }
-    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline);
+    constexpr solve::KnapsackEffort little{.states = 256, .open_classes = 256};
+    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline, little);
     return minimum ? kdvfs::detail::to_cost(minimum->selection.total) : baseline;
 }
 
