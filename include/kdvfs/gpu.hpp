@@ -13,6 +13,7 @@
 #include <gsl/pointers>
 
 #include <cstdint>
+#include <initializer_list>
 #include <iosfwd>
 #include <memory>
 #include <string_view>
@@ -275,7 +276,7 @@ private:
     /// Clocks that the device does not have are found now, not in the middle of a run.
     template <class... Rows>
     void check_rows(const PolicyRegistry<Rows...>*) const {
-        (check_row<Rows>(), ...);
+        static_cast<void>(std::initializer_list<int>{(check_row<Rows>(), 0)...});
     }
 
     template <class Row>

@@ -6,11 +6,12 @@
 #include <kdvfs/plan.hpp>
 #include <kdvfs/units.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
-#include <type_traits>
 
 namespace kdvfs::inline v0_3 {
 
@@ -103,30 +104,65 @@ inline constexpr bool is_otherwise = false;
 template <class Policy>
 inline constexpr bool is_otherwise<Otherwise<Policy>> = true;
 
+// Arrays and loops, not fold expressions: clang nests those to a depth of 256, and generated
+// policies have more rows and cases.
+
+constexpr std::size_t count_true(std::initializer_list<bool> values) {
+    std::size_t count = 0;
+    for (const bool value : values) count += value ? 1 : 0;
+    return count;
+}
+
 /// Whether the last case, and no other, is an `Otherwise`: behind it no case would ever be asked.
 template <class... Cases>
 constexpr bool ends_with_otherwise() {
-    bool last = false;
-    ((last = is_otherwise<Cases>), ...);
-    return last && (0 + ... + int{is_otherwise<Cases>}) == 1;
+    std::size_t left = sizeof...(Cases);
+    for (const bool otherwise : std::initializer_list<bool>{is_otherwise<Cases>...}) {
+        if (otherwise != (--left == 0)) return false;
+    }
+    return sizeof...(Cases) > 0;
 }
 
-template <class Case, class Other>
-constexpr bool is_same_case() {
-    if constexpr (is_otherwise<Case> || !std::is_same_v<decltype(Case::of), decltype(Other::of)>) {
-        return false;
-    } else {
-        return Case::of == Other::of;
+/// What tells a case from others. Names are compared by a hash first: compilers count the steps of
+/// what they evaluate.
+struct CaseKey {
+    static constexpr std::uint64_t none = 0;
+    std::uint64_t number = none;
+    std::string_view name{};
+
+    friend constexpr bool operator<(const CaseKey& a, const CaseKey& b) {
+        return a.number == b.number ? a.name < b.name : a.number < b.number;
     }
+};
+constexpr CaseKey case_key(std::nullptr_t) { return {}; }
+constexpr CaseKey case_key(std::uint32_t variant) { return {std::uint64_t{1} + variant}; }
+constexpr CaseKey case_key(std::string_view name) {
+    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return {hash | std::uint64_t{1} << 63U, name};
+}
+
+/// A key that is there twice, but for `none`; `none` where there is no such key.
+template <std::size_t Size>
+constexpr CaseKey find_twice(std::array<CaseKey, Size> keys) {
+    for (std::size_t gap = Size / 2; gap > 0; gap /= 2) {  // Shell sort
+        for (std::size_t i = gap; i < Size; ++i) {
+            const CaseKey key = keys[i];
+            std::size_t at = i;
+            for (; at >= gap && key < keys[at - gap]; at -= gap) keys[at] = keys[at - gap];
+            keys[at] = key;
+        }
+    }
+    for (std::size_t i = 1; i < Size; ++i) {
+        if (keys[i].number != CaseKey::none && !(keys[i - 1] < keys[i])) return keys[i];
+    }
+    return {};
 }
 
 /// Whether every case but `Otherwise` is there once: a second one would never be asked.
 template <class... Cases>
 constexpr bool has_no_case_twice() {
-    const auto times = []<class Case>(std::type_identity<Case>) {
-        return (0 + ... + int{is_same_case<Case, Cases>()});
-    };
-    return ((times(std::type_identity<Cases>{}) <= 1) && ...);
+    return find_twice<sizeof...(Cases)>({case_key(Cases::of)...}).number == CaseKey::none;
 }
 
 /// The first case that matches answers. The unknown case is real, so the last must be `Otherwise`.
@@ -138,13 +174,14 @@ struct FirstMatch {
     static_assert(has_no_case_twice<Cases...>(),
                   "an architecture or shape has two cases here: keep one kdvfs::OnArch or "
                   "kdvfs::OnVariant of each");
-    static constexpr bool always_keeps = (Cases::policy::always_keeps && ...);
+    static constexpr bool always_keeps =
+        count_true({static_cast<bool>(Cases::policy::always_keeps)...}) == sizeof...(Cases);
     static constexpr ClockRequest request(const PolicyQuestion& question) {
         ClockRequest answer;
-        const bool found =
-            ((Cases::matches(question) && (answer = Cases::policy::request(question), true)) ||
-             ...);
-        static_cast<void>(found);
+        bool found = false;
+        static_cast<void>(std::initializer_list<bool>{
+            (found = found || (Cases::matches(question) &&
+                               (answer = Cases::policy::request(question), true)))...});
         return answer;
     }
 };
@@ -193,16 +230,19 @@ template <class... Cases>
 struct EachRequest<ByVariant<Cases...>> {
     template <class Check>
     static void visit(const PolicyQuestion& question, Check& check) {
-        (EachRequest<typename Cases::policy>::visit(question, check), ...);
+        static_cast<void>(std::initializer_list<int>{
+            (EachRequest<typename Cases::policy>::visit(question, check), 0)...});
     }
 };
 template <class... Cases>
 struct EachRequest<ByArch<Cases...>> {
     template <class Check>
     static void visit(const PolicyQuestion& question, Check& check) {
-        static_cast<void>(((Cases::matches(question) &&
-                            (EachRequest<typename Cases::policy>::visit(question, check), true)) ||
-                           ...));
+        bool found = false;
+        static_cast<void>(std::initializer_list<bool>{
+            (found = found ||
+                     (Cases::matches(question) &&
+                      (EachRequest<typename Cases::policy>::visit(question, check), true)))...});
     }
 };
 
@@ -216,8 +256,10 @@ inline constexpr bool obeys_plan<FromPlan<Fallback>> = true;
 template <std::int64_t Nanoseconds, class Policy>
 inline constexpr bool obeys_plan<Lasting<Nanoseconds, Policy>> = obeys_plan<Policy>;
 template <class... Cases>
-inline constexpr bool obeys_plan<ByArch<Cases...>> = (obeys_plan<typename Cases::policy> || ...);
+inline constexpr bool obeys_plan<ByArch<Cases...>> =
+    detail::count_true({obeys_plan<typename Cases::policy>...}) > 0;
 template <class... Cases>
-inline constexpr bool obeys_plan<ByVariant<Cases...>> = (obeys_plan<typename Cases::policy> || ...);
+inline constexpr bool obeys_plan<ByVariant<Cases...>> =
+    detail::count_true({obeys_plan<typename Cases::policy>...}) > 0;
 
 }  // namespace kdvfs::inline v0_3

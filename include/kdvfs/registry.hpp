@@ -56,25 +56,37 @@ struct BoundOnce {
     static constexpr bool value = Once;
 };
 
+constexpr CaseKey row_key(std::string_view name) {
+    return name.empty() ? CaseKey{} : case_key(name);
+}
+
 template <class... Rows>
 struct NoNameTwice {
-    template <class Row, std::size_t... At>
+    static constexpr CaseKey twice = find_twice<sizeof...(Rows)>({row_key(Rows::name)...});
+
+    template <std::size_t... At>
     static constexpr bool check(std::index_sequence<At...>) {
-        constexpr bool once = Row::name.empty() || (0 + ... + int{Rows::name == Row::name}) == 1;
-        return BoundOnce<once, Row::name[At]...>::value;
+        return BoundOnce<twice.number == CaseKey::none, twice.name[At]...>::value;
     }
-    static constexpr bool value =
-        (check<Rows>(std::make_index_sequence<Rows::name.size()>{}) && ...);
+    static constexpr bool value = check(std::make_index_sequence<twice.name.size()>{});
 };
 
-/// @cond a recursion that doxygen does not follow
-/// The type at a position of a list, without std::tuple's weight.
-template <std::size_t Index, class First, class... Rest>
-struct TypeAt : TypeAt<Index - 1, Rest...> {};
-template <class First, class... Rest>
-struct TypeAt<0, First, Rest...> {
-    using type = First;
+/// @cond what doxygen does not follow
+template <std::size_t Index, class Type>
+struct IndexedType {
+    using type = Type;
 };
+template <class Indices, class... Types>
+struct IndexedTypes;
+template <std::size_t... Index, class... Types>
+struct IndexedTypes<std::index_sequence<Index...>, Types...> : IndexedType<Index, Types>... {};
+template <std::size_t Index, class Type>
+IndexedType<Index, Type> select_type(const IndexedType<Index, Type>*);
+
+/// The type at a position of a list, without std::tuple's weight.
+template <std::size_t Index, class... Types>
+using TypeAt = decltype(select_type<Index>(
+    static_cast<IndexedTypes<std::index_sequence_for<Types...>, Types...>*>(nullptr)));
 /// @endcond
 
 /// Names the unbound kernel in the compiler's message.
@@ -90,21 +102,20 @@ template <class... Rows>
 struct PolicyRegistry {
     static_assert(sizeof...(Rows) > 0,
                   "an empty registry binds no kernel: start with kdvfs::Default<kdvfs::AutoClock>");
-    static_assert((0 + ... + int{detail::is_default<Rows>}) <= 1,
+    static_assert(detail::count_true({detail::is_default<Rows>...}) <= 1,
                   "a registry has one kdvfs::Default at most");
     static_assert(detail::NoNameTwice<Rows...>::value);
 
     static constexpr std::size_t size = sizeof...(Rows);
 
     /// Whether scopes of this registry record intervals and energy.
-    static constexpr bool metered = !(detail::is_unmetered<Rows> || ...);
+    static constexpr bool metered = detail::count_true({detail::is_unmetered<Rows>...}) == 0;
 
     /// The row that governs a kernel: its `Bind`, else the `Default`; `size` where there is none.
     static constexpr std::size_t row_of(std::string_view kernel) {
-        constexpr std::array<std::string_view, size> names{Rows::name...};
         constexpr std::array<bool, size> defaults{detail::is_default<Rows>...};
         for (std::size_t i = 0; i < size; ++i) {
-            if (names[i] == kernel) return i;
+            if (row_names[i] == kernel) return i;
         }
         for (std::size_t i = 0; i < size; ++i) {
             if (defaults[i]) return i;
@@ -113,7 +124,10 @@ struct PolicyRegistry {
     }
 
     /// Whether the kernel is bound by its own name, not by the default.
-    static constexpr bool names(std::string_view kernel) { return ((Rows::name == kernel) || ...); }
+    static constexpr bool names(std::string_view kernel) {
+        const std::size_t row = row_of(kernel);
+        return row < size && row_names[row] == kernel;
+    }
 
     /// Whether a plan loaded at run time has a say in what this kernel runs at.
     static constexpr bool obeys_plan_for(std::string_view kernel) {
@@ -134,6 +148,9 @@ struct PolicyRegistry {
     /// The policy that a kernel follows; does not compile for a kernel without one.
     template <NamedKernel K>
     using policy_of = typename PolicyOf<K>::type;
+
+private:
+    static constexpr std::array<std::string_view, size> row_names{Rows::name...};
 };
 
 }  // namespace kdvfs::inline v0_3
