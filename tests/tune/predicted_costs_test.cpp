@@ -157,6 +157,28 @@ TEST(PredictedCosts, LeavesOutWhatNothingTellsOf) {
     }
 }
 
+TEST(PredictedCosts, AKernelOfNoEnergyStaysAtTheBaseline) {
+    Truth truth{6};
+    const ClockPoint measured{{900}, {1200}};
+    for (PointCost& point : truth.costs.kernels[1].points) point.cost.energy = Joules{0};
+    for (PointCost& point : truth.costs.kernels[2].points)
+        if (point.clock == measured) point.cost.energy = Joules{0};
+    PredictedBoard board = truth.board();
+    board.power_limit = Watts{200};
+    const CostTable predicted = predicted_costs(truth.measured_at({measured}), board);
+    for (const std::size_t k : {1U, 2U}) {
+        ASSERT_EQ(predicted.kernels[k].points.size(), 1U);
+        EXPECT_EQ(predicted.kernels[k].points[0].clock, truth.costs.baseline);
+    }
+    EXPECT_GT(predicted.kernels[0].points.size(), 1U);
+    EXPECT_NE(predicted.caveat.find("kernel_1 has an energy of 0 J"), std::string::npos);
+    EXPECT_NE(predicted.caveat.find("kernel_2 has an energy of 0 J"), std::string::npos);
+    const Plan plan = make_plan(predicted, relaxed_waste(0.02), Aggregate::global);
+    EXPECT_TRUE(std::isfinite(plan.expected.energy.count));
+    EXPECT_TRUE(std::isfinite(plan.predicted_within.value()));
+    EXPECT_LT(plan.energy_pct(), 0);
+}
+
 TEST(PredictedCosts, WithoutAnyPointTheWorstLawBoundsTheTime) {
     const Truth truth{5};
     const CostTable predicted = predicted_costs(truth.measured_at({}), truth.board());

@@ -56,7 +56,11 @@ public:
         laws_ = TimeLaws{periods_};
     }
 
+    /// Of a kernel with 0 J, for which there is no power to go by, the baseline alone.
     [[nodiscard]] KernelCosts predict(const KernelCosts& known) const {
+        if (!has_energies(known))
+            return {known.key, known.group, known.count, {known.points[known.baseline]},
+                    0,         {0},         {0}};
         const Cost found = known.points[known.baseline].cost;
         const TimePosterior times = laws_.posterior(log_slowdowns(known), power_share(found));
         const std::vector<double> powers = log_powers(known, times.held_period);
@@ -92,6 +96,11 @@ public:
                 clocks_[c] == baseline_ ? 0 : std::hypot(time_error, by_distance * distance));
         }
         return predicted;
+    }
+
+    static bool has_energies(const KernelCosts& kernel) {
+        return std::all_of(kernel.points.begin(), kernel.points.end(),
+                           [](const PointCost& point) { return point.cost.energy.count > 0; });
     }
 
 private:
@@ -204,6 +213,10 @@ KDVFS_INLINE CostTable predicted_costs(const Profile& profile, const PredictedBo
     for (const KernelCosts& kernel : known.kernels)
         table.kernels.push_back(prediction.predict(kernel));
     table.caveat = "costs are predicted from few clocks: validate the plan";
+    for (const KernelCosts& kernel : known.kernels)
+        if (!detail::CostPrediction::has_energies(kernel))
+            table.caveat +=
+                "; " + to_string(kernel.key) + " has an energy of 0 J, so it stays at the baseline";
     return table;
 }
 
