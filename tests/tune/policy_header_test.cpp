@@ -103,6 +103,10 @@ TEST(PolicyHeader, NamesThatCouldBecomeCodeAreRejected) {
     rejected([](auto&, HeaderOptions& o, auto&) { o.namespace_name = "a::class"; });
     for (const char* reserved : {"std", "std::clocks", "std2", "posix"})
         rejected([&](auto&, HeaderOptions& o, auto&) { o.namespace_name = reserved; });
+    for (const char* hides : {"a::kdvfs", "a::std", "a::kdvfs::b"})
+        rejected([&](auto&, HeaderOptions& o, auto&) { o.namespace_name = hides; });
+    for (const char* taken : {"kdvfs", "std"})
+        rejected([&](auto&, HeaderOptions& o, auto&) { o.registry_name = taken; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "1st"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "kernels"; });
     rejected([](auto&, HeaderOptions& o, auto&) { o.registry_name = "a__b"; });

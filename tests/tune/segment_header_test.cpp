@@ -66,7 +66,9 @@ TEST(SegmentHeader, NamesThatCouldBecomeCodeAreRejected) {
     rejected([](SegmentPlan& p, auto&) { p.objective = "x\\"; });
     rejected([](SegmentPlan& p, auto&) { p.segments.clear(); });
     rejected([](auto&, HeaderOptions& o) { o.namespace_name = "a { int x; }"; });
-    rejected([](auto&, HeaderOptions& o) { o.registry_name = "Segment"; });
+    rejected([](auto&, HeaderOptions& o) { o.namespace_name = "a::kdvfs"; });
+    for (const char* taken : {"Segment", "Launches", "plan", "sequence_runs", "kdvfs"})
+        rejected([&](auto&, HeaderOptions& o) { o.registry_name = taken; });
     rejected([](auto&, HeaderOptions& o) { o.input = "a\nb"; });
 }
 

@@ -12,8 +12,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <set>
+#include <string>
 #include <string_view>
 
 namespace kdvfs::inline v0_3::tune {
@@ -120,11 +122,24 @@ inline bool is_comment_text(std::string_view text) {
            });
 }
 
+/// @param taken names that the header gives a meaning of its own
+inline void check_names(const HeaderOptions& options,
+                        std::initializer_list<std::string_view> taken) {
+    const std::string in = "namespace \"" + options.namespace_name + '"';
+    if (!is_namespace_name(options.namespace_name)) reject_header(in, "this is no namespace name");
+    for (const std::string name : {"kdvfs", "std"})
+        if ((options.namespace_name + "::").find("::" + name + "::") != std::string::npos)
+            reject_header(in,
+                          "an inner namespace '" + name + "' hides the one that the header uses");
+    const std::string registry = "registry \"" + options.registry_name + '"';
+    if (!is_identifier(options.registry_name)) reject_header(registry, "this is no type name");
+    if (options.registry_name == "kdvfs" || options.registry_name == "std" ||
+        std::find(taken.begin(), taken.end(), options.registry_name) != taken.end())
+        reject_header(registry, "the header uses this name for something else");
+}
+
 inline void check(const std::vector<PlanFor>& plans, const HeaderOptions& options) {
-    if (!is_namespace_name(options.namespace_name))
-        reject_header("namespace \"" + options.namespace_name + '"', "this is no namespace name");
-    if (!is_identifier(options.registry_name) || options.registry_name == "kernels")
-        reject_header("registry \"" + options.registry_name + '"', "this is no type name");
+    check_names(options, {"kernels"});
     if (!is_comment_text(options.input) || !is_comment_text(options.input_hash))
         reject_header("the banner", "the input's name has characters that are not allowed");
     if (plans.empty()) reject_header(options.namespace_name, "there is no plan");
@@ -239,11 +254,8 @@ inline std::string banner_text(const std::vector<PlanFor>& plans, const HeaderOp
 namespace detail {
 
 inline void check_segments(const SegmentPlan& plan, const HeaderOptions& options) {
-    if (!is_namespace_name(options.namespace_name))
-        reject_header("namespace \"" + options.namespace_name + '"', "this is no namespace name");
-    if (!is_identifier(options.registry_name) || options.registry_name == "Segment" ||
-        options.registry_name == "segments")
-        reject_header("registry \"" + options.registry_name + '"', "this is no free type name");
+    check_names(options, {"Segment", "segments", "Launches", "plan", "sequence_kernels",
+                          "sequence_runs", "sequence_launches", "sequence_boundaries"});
     if (!is_comment_text(options.input) || !is_comment_text(options.input_hash))
         reject_header("the banner", "the input's name has characters that are not allowed");
     if (!is_gpu_name(plan.gpu)) reject_header(plan.gpu, "this is no GPU's name");
