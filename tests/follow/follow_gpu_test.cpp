@@ -226,6 +226,12 @@ TEST_F(FollowingGpu, ClocksThatTheDeviceDoesNotListAreRefused) {
     PlannedSequence sequence = abccd();
     sequence.boundaries[1].clock = {.core = {9000}};
     EXPECT_THROW(open(unmetered(), sequence), Error);
+
+    sequence = abccd();
+    sequence.kernels[1].own = {.asks = true, .point = middle};
+    EXPECT_NO_THROW(open(unmetered(), sequence));
+    sequence.kernels[1].own.point = {.core = {9000}};
+    EXPECT_THROW(open(unmetered(), sequence), Error) << "a kernel outside of its place";
 }
 
 TEST_F(FollowingGpu, APlanOfAnotherGpuIsRefused) {

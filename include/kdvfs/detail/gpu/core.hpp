@@ -182,6 +182,9 @@ public:
         for (const PlannedSequence::Boundary& boundary : plan.boundaries) {
             check_clocks("in the plan's segments", {.asks = true, .point = boundary.clock});
         }
+        for (const PlannedSequence::Kernel& kernel : plan.kernels) {
+            check_clocks(to_string(kernel.key), kernel.own);
+        }
         return scopes_.follow(plan);
     }
     void unfollow(FollowedPlan& plan) noexcept override { scopes_.unfollow(plan); }
