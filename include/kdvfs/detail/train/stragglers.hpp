@@ -46,14 +46,14 @@ public:
     /// @returns what is complete now; figures that are not known until then
     Figures add(std::span<const double> slowness, double excess) {
         if (news_.slowness.empty()) news_.slowness.assign(slowness.size(), 0);
-        has_spoken_.resize(slowness.size());
+        has_reported_.resize(slowness.size());
         bool is_complete = true;
         for (std::size_t i = 0; i < slowness.size(); ++i) {
             if (slowness[i] > 0) {
                 news_.slowness[i] = slowness[i];
-                has_spoken_[i] = true;
+                has_reported_[i] = true;
             }
-            if (has_spoken_[i] && news_.slowness[i] == 0) is_complete = false;
+            if (has_reported_[i] && news_.slowness[i] == 0) is_complete = false;
         }
         news_.excess = std::max(news_.excess, excess);
         if (is_complete) return std::exchange(news_, {});
@@ -62,7 +62,7 @@ public:
 
 private:
     Figures news_;
-    std::vector<bool> has_spoken_;
+    std::vector<bool> has_reported_;
 };
 
 /// Finds slow stages in what all ranks have measured. Every rank has one and hands it the same
