@@ -2,6 +2,9 @@
 //
 // Prepared operating points (AMPP) of a virtual board: asked for, nested, refused, left by
 // processes that die in every way. The board is found at its own point again.
+#include <kdvfs/detail/device/amd/card.hpp>
+#include <kdvfs/detail/device/amd/clocks.hpp>
+#include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/rocm.hpp>
 
 #include <tests/virtual_amdgpu/containers.hpp>
