@@ -2,6 +2,7 @@
 //
 // Sessions of pipelines whose ranks are threads, each with a simulated GPU.
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/train/pipeline_run.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/train/folder_ranks.hpp>
 #include <kdvfs/train/kernel_frontier.hpp>

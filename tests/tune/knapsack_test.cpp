@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/solve/knapsack.hpp>
+#include <kdvfs/detail/tune/segments.hpp>
 #include <kdvfs/tune/segments.hpp>
 
 #include <gtest/gtest.h>
