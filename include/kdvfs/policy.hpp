@@ -255,11 +255,14 @@ template <class Fallback>
 inline constexpr bool obeys_plan<FromPlan<Fallback>> = true;
 template <std::int64_t Nanoseconds, class Policy>
 inline constexpr bool obeys_plan<Lasting<Nanoseconds, Policy>> = obeys_plan<Policy>;
+/// Whether one of the cases has a policy that does.
 template <class... Cases>
-inline constexpr bool obeys_plan<ByArch<Cases...>> =
-    detail::count_true({obeys_plan<typename Cases::policy>...}) > 0;
+constexpr bool any_obeys_plan() {
+    return detail::count_true({obeys_plan<typename Cases::policy>...}) > 0;
+}
 template <class... Cases>
-inline constexpr bool obeys_plan<ByVariant<Cases...>> =
-    detail::count_true({obeys_plan<typename Cases::policy>...}) > 0;
+inline constexpr bool obeys_plan<ByArch<Cases...>> = any_obeys_plan<Cases...>();
+template <class... Cases>
+inline constexpr bool obeys_plan<ByVariant<Cases...>> = any_obeys_plan<Cases...>();
 
 }  // namespace kdvfs::inline v0_3

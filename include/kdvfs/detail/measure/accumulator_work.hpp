@@ -620,22 +620,21 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
     const double holds = at_limit ? limit : 0;
     const SensorSample& log = log_sample_.sample();
     const std::optional<MeasuredSensor> measured = measured_sensor(log, false);
-    if (log_sample_.has_clock()) {
+    const bool is_usual = !measured && is_short_usual_log(log);
+    if (by_power_ && is_usual) {
+        notes.emplace_back(
+            "the power log has few readings: energies are by the usual response of NVIDIA's logs "
+            "of 20 ms, and no error of it is in their intervals; run for 20 s or longer");
+        return {};
+    }
+    if (log_sample_.has_clock() && !is_usual) {
         std::optional<SensorFinding> found = find(log, false, measured, holds);
         if (found) judge(*found, false);
         const SourceChoice choice =
             choose_source(found, log_gain_, log.period(), settings_.counter_period);
         if (choice.source != EnergyFrom::counter || by_power_) {
             if (!found || !found->holds(sums.kernel_seconds())) {
-                if (!found || !found->usual) return {};
-                if (measured || !is_short_log(log)) {
-                    sums.doubts = std::move(found->hypotheses);
-                } else {
-                    notes.emplace_back(
-                        "the power log has few readings: energies are by the usual response of "
-                        "NVIDIA's logs of 20 ms, and no error of it is in their intervals; run "
-                        "for 20 s or longer");
-                }
+                if (found && found->usual) sums.doubts = std::move(found->hypotheses);
                 return {};
             }
             take(std::move(*found), log);

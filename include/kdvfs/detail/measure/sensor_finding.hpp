@@ -77,12 +77,12 @@ struct SensorFinding {
     }
 };
 
-/// Whether a log is too short to say how far off the usual response of NVIDIA's boards is. With
-/// what 8 and 15 s of an H100's recordings leave possible, 16 of 480 kernels are resolved; without
-/// an error of that response 203, of which 200 agree with their repeated figures.
-[[nodiscard]] inline bool is_short_log(const SensorSample& sample) {
-    constexpr std::size_t few = 1000;
-    return sample.readings() < few;
+/// Whether a log is most likely that of NVIDIA's boards, and too short to show another: of an
+/// H200's recording of which one step in four is metered, the model resolves a kernel 177 W beside
+/// the whole recording's figure, where its interval and the other one's are 40 W.
+[[nodiscard]] inline bool is_short_usual_log(const SensorSample& sample) {
+    constexpr std::size_t few = 1000;  // readings are no reason to leave the family
+    return SensorPrior::has_family(sample.period()) && sample.readings() < few;
 }
 
 /// What one posterior says, and how well it explains the readings.

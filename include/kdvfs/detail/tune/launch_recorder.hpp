@@ -252,13 +252,13 @@ private:
         detail::IterationSample sample;
         for (const Timed& each : stream.timed) sample.add(each.hash, each.times.size());
         sample.limit(most_timed);
-        std::deque<Timed> kept;
+        std::deque<Timed> sampled;
         stream.timed_launches = 0;
         for (const detail::SampledIteration& each : sample.iterations()) {
             stream.timed_launches += each.launches;
-            kept.push_back(std::move(stream.timed[each.place]));
+            sampled.push_back(std::move(stream.timed[each.place]));
         }
-        stream.timed = std::move(kept);
+        stream.timed = std::move(sampled);
     }
 
     static std::uint64_t count_of(const Stream& stream, std::uint64_t hash) {

@@ -458,9 +458,12 @@ private:
     [[nodiscard]] ClockRequest request_of(ClockPoint clock) const {
         ClockRequest request{.asks = true, .point = clock, .ungated = true};
         if (clock == options_.baseline) return request;
+        // Hosts run ahead of their GPU: what it takes is known where this rank leads the sweep.
         constexpr double many = 16;  // iterations, where the stretch is not known
-        const double expected = typical_.count() * (step_.length > 0 ? step_.length : many);
-        const double seconds = std::exp2(std::ceil(std::log2(std::max(16.0, 4 * expected))));
+        const double least = schedule_.knows_baseline() ? 16 : 64;
+        const Seconds each = std::max(typical_, schedule_.longest_iteration(clock));
+        const double expected = each.count() * (step_.length > 0 ? step_.length : many);
+        const double seconds = std::exp2(std::ceil(std::log2(std::max(least, 4 * expected))));
         request.after = std::chrono::duration_cast<Duration>(Seconds{std::min(seconds, 65536.0)});
         request.then = options_.baseline;
         return request;

@@ -123,6 +123,13 @@ public:
     /// Whether an iteration at the baseline has been measured.
     [[nodiscard]] bool knows_baseline() const { return loss_budget_.baseline() > Seconds{0}; }
 
+    /// What an iteration takes at most, as far as is known; 0: nothing is.
+    [[nodiscard]] Seconds longest_iteration(ClockPoint clock) const {
+        const Seconds surely = loss_budget_.baseline() * design_.longest_factor(clock);
+        const auto guessed = longest_.find(clock);
+        return guessed == longest_.end() ? surely : std::min(surely, guessed->second);
+    }
+
     /// The sweep is over, whatever is left.
     void end() { done_ = true; }
 
@@ -224,12 +231,6 @@ private:
         charges_.erase(known);
         loss_budget_.charge(charge.iterations, found.iteration, charge.each);
         used_ += (found.power * found.iteration - baseline_energy_) * charge.iterations;
-    }
-
-    [[nodiscard]] Seconds longest_iteration(ClockPoint clock) const {
-        const Seconds surely = loss_budget_.baseline() * design_.longest_factor(clock);
-        const auto guessed = longest_.find(clock);
-        return guessed == longest_.end() ? surely : std::min(surely, guessed->second);
     }
 
     [[nodiscard]] bool is_steady() const {
