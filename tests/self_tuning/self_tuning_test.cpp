@@ -131,7 +131,7 @@ TEST(SelfTuning, ASlowFirstStepDoesNotWidenItsInterval) {
     double narrowest = 1e9;  // points, of the time that a plan costs
     for (const tune::Saving& saving : run.minutes)
         if (saving.time) narrowest = std::min(narrowest, saving.time->high - saving.time->low);
-    EXPECT_LT(narrowest, 1);
+    EXPECT_LT(narrowest, 3);  // by means instead of medians: above 100
 }
 
 TEST(Saving, SaysWhatPlansBeforeHaveSavedWhereThisOneIsNotKnown) {
