@@ -228,9 +228,8 @@ public:
             // block is lost then: its clock did not hold.
             const bool safe =
                 schedule_.keeps_bound(find({std::string{kernel}, variant}), step_.clock);
-            const ClockPoint clock = safe ? step_.clock : options_.baseline;
-            const ClockRequest request = policy.asks ? request_of(clock) : policy;
-            swept.kind = &service_->kind_of(kernel, variant, request, true);
+            const ClockRequest& swept_at = safe ? request_ : baseline_request_;
+            swept.kind = &service_->kind_of(kernel, variant, policy.asks ? swept_at : policy, true);
             swept.block = block_;
         }
         if (step_.metered) ++scopes_;
@@ -433,6 +432,7 @@ private:
         note_clock(step.clock);
         note_time();
         step_ = step;
+        request_ = request_of_step();
         ++block_;
         if (step.done) {
             ingest(paired_.take_rest());
@@ -441,7 +441,7 @@ private:
             end_record();
             return service_->next_iteration();
         }
-        sink_.enclose(&service_->kind_of("kdvfs.sweep", {}, request_of(step.clock), false));
+        sink_.enclose(&service_->kind_of("kdvfs.sweep", {}, request_, false));
         const std::uint32_t window = service_->begin_iteration(step.metered);
         if (begins_block) {
             recorder_.begin({.window = window, .clock = step.clock, .stage = step.stage});
@@ -455,13 +455,13 @@ private:
     /// A clock is for a stretch of iterations. A program may evaluate, wait or end its loop in the
     /// midst of one, where nobody says when: the clock goes back by itself after several times as
     /// long. In powers of two of seconds: requests are numbered.
-    [[nodiscard]] ClockRequest request_of(ClockPoint clock) const {
-        ClockRequest request{.asks = true, .point = clock, .ungated = true};
-        if (clock == options_.baseline) return request;
+    [[nodiscard]] ClockRequest request_of_step() const {
+        if (step_.clock == options_.baseline) return baseline_request_;
+        ClockRequest request{.asks = true, .point = step_.clock, .ungated = true};
         // Hosts run ahead of their GPU: what it takes is known where this rank leads the sweep.
         constexpr double many = 16;  // iterations, where the stretch is not known
         const double least = schedule_.knows_baseline() ? 16 : 64;
-        const Seconds each = std::max(typical_, schedule_.longest_iteration(clock));
+        const Seconds each = std::max(typical_, schedule_.longest_iteration(step_.clock));
         const double expected = each.count() * (step_.length > 0 ? step_.length : many);
         const double seconds = std::exp2(std::ceil(std::log2(std::max(least, 4 * expected))));
         request.after = std::chrono::duration_cast<Duration>(Seconds{std::min(seconds, 65536.0)});
@@ -673,6 +673,8 @@ private:
     std::map<KernelKey, Swept> kernels_;
     std::map<KernelId, detail::WorkMix> mixes_;
     SweepStep step_;
+    const ClockRequest baseline_request_{.asks = true, .point = options_.baseline, .ungated = true};
+    ClockRequest request_;  ///< of the scopes of `step_`
     ClockPoint noted_ = options_.baseline;
     TimePoint began_ = service_->now();
     TimePoint step_began_ = began_;
