@@ -44,6 +44,25 @@ TEST_F(Attach, ObeysAPlanOfRanges) {
     EXPECT_EQ(seen.row("step/optimizer")["asked"]["core_mhz"], 1500);
 }
 
+TEST_F(Attach, KeepsToTheLimitsOfTheAdministratorAndGoesBackToTheLock) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, for a /run of its own";
+    write_plan(path("plan.json"),
+               json::array({planned("gemm", 8, 1980), planned("norm", 6, 1000)}));
+    const std::string machine =
+        "mount -t tmpfs none /run && mkdir /run/kdvfs && "
+        "echo '0000:1b:00.0 core 210 1500' >/run/kdvfs/limits && exec \"$@\"";
+    const Outcome seen = wait_for(
+        start({"unshare", "-m", "sh", "-c", machine, "sh", KDVFS_COMMAND, "run", "--report",
+               path("report.json"), "--plan", path("plan.json"), "--", PROGRAM, "30"},
+              {{"NVML_DOUBLE_LOG", path("writes")}}));
+    ASSERT_EQ(seen.exit_code(), 0) << seen.err;
+    const std::string writes = text_of(path("writes"));
+    EXPECT_NE(writes.find("core(210, 1000)\n"), std::string::npos) << writes << seen.notes();
+    EXPECT_EQ(writes.find("core(210, 1980)"), std::string::npos) << writes;
+    EXPECT_EQ(writes.find("core free"), std::string::npos) << writes;
+    EXPECT_TRUE(writes.ends_with("core(210, 1500)\n")) << writes;
+}
+
 /// A program that pauses for 60 ms between iterations, on a board whose switches take 1 ms.
 class AttachedIdleClock : public Attach {
 protected:

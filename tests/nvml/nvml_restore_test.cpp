@@ -3,11 +3,15 @@
 // notes how it was called.
 #include "double_fixture.hpp"
 
+#include <kdvfs/detail/gpu/open.hpp>
+#include <kdvfs/detail/open/site_locks.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/shared_clocks.hpp>
 #include <kdvfs/nvidia.hpp>
 #include <tests/restoring/temporary_folder.hpp>
 
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +19,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -136,6 +141,67 @@ TEST_F(NvmlOwner, GoesBackToTheLockThatTheAdministratorNames) {
     for (int tries = 0; tries < 500 && calls().find(call) == std::string::npos; ++tries)
         std::this_thread::sleep_for(std::chrono::milliseconds{10});
     EXPECT_NE(calls().find(call), std::string::npos) << "the watchdog's: " << calls();
+}
+
+/// A machine whose administrator has written limits.
+class NvmlSite : public NvmlOwner {
+protected:
+    void SetUp() override {
+        if (::geteuid() != 0) GTEST_SKIP() << "needs root, for a /run of its own";
+    }
+    /// Runs `work` in a child that has such a /run/kdvfs/limits.
+    template <class Work>
+    static void with_limits(const std::string& lines, Work work) {
+        const pid_t child = fork();
+        if (child == 0) {
+            ::unshare(CLONE_NEWNS);
+            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+            if (::mount("none", "/run", "tmpfs", 0, "mode=755") != 0) ::_exit(77);
+            ::mkdir("/run/kdvfs", 0755);
+            std::ofstream{"/run/kdvfs/limits"} << lines;
+            ::chmod("/run/kdvfs/limits", 0644);
+            work();
+            std::fflush(nullptr);
+            ::_exit(HasFailure() ? 1 : 0);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "cannot mount";
+        EXPECT_EQ(status, 0);
+    }
+};
+
+/// As `kdvfs run` opens it: the key says that it is not the program's own object.
+TEST_F(NvmlSite, LimitsHoldForAnAttachedProgram) {
+    const std::string bus_id = "0000:1B:00.0";  // as CUDA prints it
+    for (const std::string who : {std::string{address}, std::string{"all"}}) {
+        with_limits(who + " core 210 1500\n", [&] {
+            const auto site = std::pair{210U, 1500U};
+            board().core_lock = site;
+            const auto core = [&] { return board().core_lock ? board().core_lock->second : 0; };
+            Gpu gpu{kdvfs::detail::open_device(
+                bus_id + " attached",
+                [&] { return std::make_shared<kdvfs::detail::LateStreams>(bus_id); },
+                [&] {
+                    return std::make_shared<kdvfs::detail::OwnedDevice<Nvml>>(
+                        bus_id, kdvfs::detail::with_site_locks(owned_options(), bus_id));
+                },
+                [&] { return std::make_shared<NvmlReadings>(bus_id, NVML_DOUBLE); }, {})};
+            EXPECT_NE(gpu.info().mechanism.find("within core from 210 MHz up to 1500 MHz"),
+                      std::string::npos)
+                << gpu.info().mechanism;
+            auto request = gpu.request(1000_MHz);
+            for (int tries = 0; tries < 500 && core() != 1000; ++tries)
+                std::this_thread::sleep_for(2ms);
+            EXPECT_EQ(core(), 1000U);
+            request.change(1980_MHz);
+            for (int tries = 0; tries < 500 && core() == 1000; ++tries)
+                std::this_thread::sleep_for(2ms);
+            EXPECT_EQ(board().core_lock, site) << "the limit";
+            gpu.close();
+            EXPECT_EQ(board().core_lock, site) << "the administrator's lock, after close()";
+        });
+    }
 }
 
 TEST_F(NvmlOwner, APowerProfileHoldsWhileItIsAskedFor) {
@@ -344,6 +410,19 @@ TEST_F(NvmlOwner, WhatIsLeftIsFreedByTheProgramForEpilogs) {
     EXPECT_EQ(read("said"), std::string{address} + ": restored\n");
     EXPECT_EQ(read("log"), "core free\nmemory free\n");
     EXPECT_FALSE(kdvfs::detail::find_record(place().folder, address));
+}
+
+TEST_F(NvmlSite, TheProgramForEpilogsGoesBackToTheAdministratorsLock) {
+    leave({.initial = {}, .uncertain = true});
+    with_limits("0000:1b:00.0 core 210 1500\n", [&] {
+        const std::string command =
+            "ln -s " NVML_DOUBLE " " + at("libnvidia-ml.so.1") + " && LD_LIBRARY_PATH=" + at("") +
+            " NVML_DOUBLE_LOG=" + at("log") + " " KDVFS_RESTORE_PROGRAM " --folder " + at("own") +
+            " " + address + " >" + at("said");
+        EXPECT_EQ(std::system(command.c_str()), 0);
+    });
+    EXPECT_EQ(read("said"), std::string{address} + ": restored\n");
+    EXPECT_EQ(read("log"), "core(210, 1500)\nmemory free\n");
 }
 #endif
 

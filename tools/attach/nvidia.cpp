@@ -6,6 +6,7 @@
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
+#include <kdvfs/detail/open/site_locks.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/attach/cuda_driver.hpp>
 #include <tools/attach/cupti.hpp>
@@ -67,7 +68,9 @@ kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
         address + " attached", [&] { return streams; },
         [&] {
             if (!settings.drives_clocks()) return std::shared_ptr<Board>{};
-            return std::make_shared<Board>(address, nvml_options(kdvfs::device::ClockAccess::set));
+            return std::make_shared<Board>(
+                address, kdvfs::extend::with_site_locks(
+                             nvml_options(kdvfs::device::ClockAccess::set), address));
         },
         [&] { return readings; }, attached_options(settings, kdvfs::gpu_name(readings->info())))};
 }

@@ -4,6 +4,7 @@
 #include <kdvfs/detail/device/amd/card.hpp>
 #include <kdvfs/detail/device/amd/clocks.hpp>
 #include <kdvfs/detail/device/nvidia/nvml.hpp>
+#include <kdvfs/detail/open/site_locks.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/detail/restore/record.hpp>
@@ -330,7 +331,9 @@ private:
                                    "its kind, '" + entry.kind + "', has a folder of its own");
         }
         if (entry.kind == "nvml") {
-            kdvfs::device::Nvml gpu{entry.device, {.access = kdvfs::device::ClockAccess::set}};
+            kdvfs::device::Nvml gpu{entry.device,
+                                    kdvfs::extend::with_site_locks(
+                                        {.access = kdvfs::device::ClockAccess::set}, entry.device)};
             return settle_board(folder, entry, gpu);
         }
         const std::string gpu_address = without_suffix(entry.device);

@@ -4,6 +4,7 @@
 
 #include <kdvfs/detail/device/nvidia/nvml.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/open/site_locks.hpp>
 
 #include <memory>
 #include <string>
@@ -30,5 +31,6 @@ std::unique_ptr<SwitchBench> open_nvidia_gpu(int cuda_device, IterationSettings 
     const auto launch = [](CudaApi::Stream stream, unsigned steps) {
         clock_loop::launch<CudaApi>(stream, steps, blocks);
     };
-    return std::make_unique<Bench>(cuda_device, launch, settings, address, nvml_options());
+    return std::make_unique<Bench>(cuda_device, launch, settings, address,
+                                   kdvfs::extend::with_site_locks(nvml_options(), address));
 }

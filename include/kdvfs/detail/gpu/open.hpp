@@ -293,7 +293,7 @@ std::shared_ptr<GpuService> open_device(const std::string& key, OpenRuntime open
                                 .clocks = device.readings->supported_clocks()};
         try {
             refuse_beside_other_version(key);
-            const SiteLimits site = read_site_limits(key);
+            const SiteLimits site = read_site_limits(parts.info.address);  // a key may say more
             options.controller = within(options.controller, site);
             check_limits(options.controller, to_string(parts.info));
             if (const auto owned = open_clocks()) {

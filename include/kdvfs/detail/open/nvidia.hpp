@@ -8,7 +8,7 @@
 #include <kdvfs/detail/device/nvidia/nvml.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
-#include <kdvfs/detail/restore/site_limits.hpp>
+#include <kdvfs/detail/open/site_locks.hpp>
 #include <kdvfs/gpu.hpp>
 #include <kdvfs/kdvfs.hpp>
 
@@ -26,11 +26,8 @@ template <class OpenStreams>
 Gpu open_board(const std::string& spelled, OpenStreams open_streams, const GpuOptions& options) {
     const std::string address = device::nvml_address(spelled);
     const auto open_clocks = [&] {
-        const kdvfs::detail::SiteLimits site = kdvfs::detail::read_site_limits(address);
-        device::NvmlOptions how{.access = device::ClockAccess::set};
-        how.site_floor = site.floor;
-        how.site_ceiling = site.ceiling;
-        return std::make_shared<OwnedBoard>(address, how);
+        return std::make_shared<OwnedBoard>(
+            address, kdvfs::detail::with_site_locks({.access = device::ClockAccess::set}, address));
     };
     return Gpu{kdvfs::detail::open_device(
         address, open_streams, open_clocks,
