@@ -159,6 +159,21 @@ TEST_F(MadeUpMachine, WithNvidiaButNotRootMeasures) {
     EXPECT_EQ(status(), 0);
 }
 
+TEST_F(MadeUpMachine, WithoutNvidiaSmiIsToldThatNothingRestores) {
+    nvidia_board("580.159.04");
+    nvidia_runtime();
+    machine.user = 0;
+    machine.environment = [](const char* name) {
+        return std::string{std::string_view{name} == "PATH" ? "/usr/local/nvidia/bin:/opt" : ""};
+    };
+    EXPECT_TRUE(has(fix_of("nvidia-smi"), "PATH"));
+    EXPECT_EQ(status(), 0);
+    file("usr/local/nvidia/bin/nvidia-smi", "", 0755);
+    machine.user = 0;
+    EXPECT_EQ(fix_of("nvidia-smi"), "");
+    EXPECT_TRUE(has(to_text(examine(machine)), "/usr/local/nvidia/bin/nvidia-smi"));
+}
+
 TEST_F(MadeUpMachine, WithAnOldDriverIsToldToUpdateIt) {
     nvidia_board("418.226.00");
     nvidia_runtime();

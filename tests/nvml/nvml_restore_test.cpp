@@ -19,6 +19,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -31,7 +32,9 @@ using namespace std::chrono_literals;
 class NvmlOwner : public NvmlDouble {
 protected:
     NvmlOwner() {
-        folder_.write("nvidia-smi", "#!/bin/sh\necho \"$@\" >>" + folder_.at("calls") + "\n");
+        folder_.write("nvidia-smi", "#!/bin/sh\necho \"$@\" >>" + folder_.at("calls") +
+                                        "\necho \"$LD_LIBRARY_PATH\" >" + folder_.at("libraries") +
+                                        "\n");
         ::chmod(folder_.at("nvidia-smi").c_str(), 0700);
     }
 
@@ -55,9 +58,15 @@ protected:
     /// Runs `work` in a child that is killed where it ends; waits until its watchdog has let go.
     template <class Work>
     void kill_after(Work work) {
+        kill_after(owned_options().restorer, work);
+    }
+    template <class Work>
+    void kill_after(const std::string& restorer, Work work) {
         const pid_t child = fork();
         if (child == 0) {
-            Nvml gpu{address, owned_options()};
+            NvmlOptions named = owned_options();
+            named.restorer = restorer;
+            Nvml gpu{address, named};
             Clocks clocks{gpu, place()};
             work(clocks);
             ::raise(SIGKILL);
@@ -361,6 +370,35 @@ TEST_F(NvmlOwner, AKilledOwnersLocksAreFreedDomainByDomain) {
         (void)clocks.read_clock_state();
     });
     EXPECT_EQ(calls(), "-i 0000:1b:00.0 -rgc\n");
+}
+
+/// As in containers that have the driver's files in a folder of their own: the watchdog's own PATH
+/// has no such folder.
+TEST_F(NvmlOwner, TheCommandIsFoundAsTheProgramFindsIt) {
+    const std::string path = std::getenv("PATH");
+    ::setenv("PATH", (at("") + ":" + path).c_str(), 1);
+    kill_after("nvidia-smi", [](auto& clocks) {
+        clocks.apply({.core = 1000_MHz});
+        (void)clocks.read_clock_state();
+    });
+    ::setenv("PATH", path.c_str(), 1);
+    EXPECT_EQ(calls(), "-i 0000:1b:00.0 -rgc\n");
+    EXPECT_EQ(read("libraries"),
+              std::filesystem::canonical(NVML_DOUBLE).parent_path().string() + "\n");
+}
+
+TEST_F(NvmlOwner, ACommandThatIsNowhereIsNamedAtOpening) {
+    for (const std::string name : {std::string{"no-such-nvidia-smi"}, at("none")}) {
+        NvmlOptions options = owned_options();
+        options.restorer = name;
+        Nvml gpu{address, options};
+        const Clocks clocks{gpu, place()};
+        EXPECT_NE(clocks.describe().find("; " + name + " is not found"), std::string::npos)
+            << clocks.describe();
+    }
+    Nvml gpu{address, owned_options()};
+    const Clocks clocks{gpu, place()};
+    EXPECT_EQ(clocks.describe().find("not found"), std::string::npos) << clocks.describe();
 }
 
 TEST_F(NvmlOwner, AWriteCutShortFreesBothDomains) {

@@ -68,9 +68,12 @@ kdvfs::Gpu open_gpu(const std::string& address, const Settings& settings,
         address + " attached", [&] { return streams; },
         [&] {
             if (!settings.drives_clocks()) return std::shared_ptr<Board>{};
-            return std::make_shared<Board>(
+            auto board = std::make_shared<Board>(
                 address, kdvfs::extend::with_site_locks(
                              nvml_options(kdvfs::device::ClockAccess::set), address));
+            if (const auto& missing = board->device.info().restoring; !missing.empty())
+                Process::instance().note(missing);
+            return board;
         },
         [&] { return readings; }, attached_options(settings, kdvfs::gpu_name(readings->info())))};
 }

@@ -369,6 +369,24 @@ private:
         }
         add(State::ok, "NVIDIA clocks", "can be locked by this user");
         diagnosis_.sets_clocks = true;
+        look_at_nvidia_smi();
+    }
+
+    /// A watchdog frees the clocks of a killed program by this command.
+    void look_at_nvidia_smi() {
+        std::istringstream folders{machine_.environment("PATH") + ":/usr/bin:/bin:/usr/sbin:/sbin"};
+        for (std::string folder; std::getline(folders, folder, ':');) {
+            const fs::path command = at(fs::path{folder}.relative_path().string()) / "nvidia-smi";
+            if (folder.empty() || ::access(command.c_str(), X_OK) != 0) continue;
+            add(State::ok, "nvidia-smi", "/" + command.lexically_relative(machine_.root).string());
+            return;
+        }
+        add(State::limited, "nvidia-smi",
+            "not found in PATH: a killed program's clocks stay until kdvfs-restore runs",
+            in_container() ? "set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or add its folder to "
+                             "PATH"
+                           : "install nvidia-smi of the driver's version, or add its folder to "
+                             "PATH");
     }
 
     void look_at_records() {

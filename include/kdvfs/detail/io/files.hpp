@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -30,6 +31,26 @@ namespace kdvfs::inline v0_3::io {
 inline std::string_view environment(const char* name) {
     const char* const text = std::getenv(name);
     return text == nullptr ? std::string_view{} : text;
+}
+
+/// Finds a program as a shell does.
+/// @param folders  separated by colons; a name with a slash is looked for in none of them
+/// @returns its absolute path; empty where there is none that this process may run
+inline std::string find_program(const std::string& name, std::string_view folders) {
+    const auto runs = [](const std::filesystem::path& path) {
+        std::error_code unknown;
+        return std::filesystem::is_regular_file(path, unknown) && ::access(path.c_str(), X_OK) == 0;
+    };
+    std::error_code unknown;
+    if (name.find('/') != std::string::npos)
+        return runs(name) ? std::filesystem::absolute(name, unknown).string() : std::string{};
+    while (!folders.empty()) {
+        const std::size_t end = std::min(folders.find(':'), folders.size());
+        const auto path = std::filesystem::path{folders.substr(0, end)} / name;
+        if (end > 0 && runs(path)) return std::filesystem::absolute(path, unknown).string();
+        folders.remove_prefix(std::min(end + 1, folders.size()));
+    }
+    return {};
 }
 
 /// An open file descriptor, closed when it goes.

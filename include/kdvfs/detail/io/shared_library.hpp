@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,6 +22,19 @@ inline void keep_loaded(const void* code) noexcept {
     Dl_info where{};
     if (::dladdr(code, &where) == 0 || where.dli_fname == nullptr) return;
     static_cast<void>(::dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
+}
+
+/// The absolute path of the folder of the library that holds this code; empty where it is not
+/// known.
+inline std::string folder_of(const void* code) {
+    Dl_info where{};
+    if (::dladdr(code, &where) == 0 || where.dli_fname == nullptr) return {};
+    const std::string file = where.dli_fname;
+    const std::size_t name = file.rfind('/');
+    const std::unique_ptr<char, void (*)(void*)> folder{
+        ::realpath(name == std::string::npos ? "." : file.substr(0, name + 1).c_str(), nullptr),
+        &std::free};
+    return folder ? folder.get() : std::string{};
 }
 
 /// A library that is looked for when the program runs, and may be missing. Once found it stays

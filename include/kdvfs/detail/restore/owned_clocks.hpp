@@ -266,6 +266,7 @@ public:
     /// Who restores, and for whom the lock holds, for `info()`.
     [[nodiscard]] std::string describe() const {
         std::string words = "record in " + place_->words();
+        if (const std::string& why = device_.info().restoring; !why.empty()) words += "; " + why;
         if (adopts_orphans()) {
             words +=
                 "; the watchdog is a child of this process, which adopts orphans (PID 1 or a "

@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/device/nvidia/nvml_library.hpp>
 #include <kdvfs/detail/device/nvidia/nvml_readings.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
@@ -20,6 +21,51 @@
 
 namespace kdvfs::inline v0_3::device {
 
+/// The command that a watchdog puts an NVIDIA board back with. The watchdog has an environment of
+/// its own, in which neither the command nor its library may be found: both are looked for when the
+/// board is opened.
+class NvmlRestorer {
+public:
+    /// @param name           nvidia-smi, or a path
+    /// @param library_folder where NVML was found
+    NvmlRestorer(const std::string& name, std::string library_folder)
+        : library_folder_{std::move(library_folder)} {
+        const std::string folders = std::string{io::environment("PATH")} + ':' + usual_folders +
+                                    ':' + library_folder_ + ':' + library_folder_ + "/../bin";
+        path_ = io::find_program(name, folders);
+        if (!path_.empty()) return;
+        missing_ = name +
+                   " is not found in PATH: where this process is killed, nothing puts the board "
+                   "back before kdvfs-restore runs";
+        path_ = name;
+    }
+
+    /// What will not be done, for `DeviceInfo::restoring`; empty where the command was found.
+    [[nodiscard]] const std::string& missing() const { return missing_; }
+
+    /// @param functions  of a watchdog, which call `nvidia_smi`
+    /// @param arguments  the words of these functions, $1 and on
+    [[nodiscard]] RestoreScript script(std::string kind, const char* functions,
+                                       std::vector<std::string> arguments) const {
+        arguments.insert(arguments.begin(), {path_, library_folder_});
+        return {std::move(kind), std::string{shell_functions} + functions, std::move(arguments)};
+    }
+
+private:
+    static constexpr const char* usual_folders = "/usr/bin:/bin:/usr/sbin:/sbin";
+    // Words: the command, the folder of the driver's library, then the device's own.
+    static constexpr const char* shell_functions = R"sh(
+restorer=$1 libraries=$2
+shift 2
+
+nvidia_smi() { LD_LIBRARY_PATH=$libraries "$restorer" "$@"; }
+)sh";
+
+    std::string library_folder_;
+    std::string path_;
+    std::string missing_;
+};
+
 /// The workload power profiles of an NVIDIA board. A profile is asked for alone, in place of all
 /// that were asked for before, by one call (nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1, set
 /// and overwrite, which NVML's reference of R590 has); what the restore record says was found is
@@ -34,9 +80,9 @@ public:
     /// @param restorer what a watchdog puts profiles back with: nvidia-smi
     /// @throws Error as `NvmlReadings`
     NvmlPreparedPoints(const std::string& address, const std::string& library_path,
-                       std::string restorer)
+                       const std::string& restorer)
         : NvmlReadings{address, library_path},
-          restorer_{std::move(restorer)},
+          restorer_{restorer, library().folder()},
           update_{library().find_update_power_profiles()} {
         info_.address += "-point";
         info_.mechanism = "NVML workload power profiles";
@@ -70,14 +116,14 @@ public:
         std::uint32_t all = 0;
         for (const PreparedPoint point : info_.prepared_points) all |= 1U << point.number;
         const std::string address = info_.address.substr(0, info_.address.rfind('-'));
-        return {"nvml-point", restore_functions, {restorer_, address, list(all)}};
+        return restorer_.script("nvml-point", restore_functions, {address, list(all)});
     }
 
 private:
-    // Words: nvidia-smi, the PCI address, the numbers of all profiles. It is not asked what holds:
-    // what the record says is held is cleared, all where a write was under way.
+    // Words: the PCI address, the numbers of all profiles. It is not asked what holds: what the
+    // record says is held is cleared, all where a write was under way.
     static constexpr const char* restore_functions = R"sh(
-restorer=$1 address=$2 all=$3 freed=
+address=$1 all=$2 freed=
 
 list() { # sets numbers to those of the bits of $1: "1,6"
     numbers= bit=0
@@ -97,8 +143,8 @@ put_back() {
     clear=$all
     [ "$held" != state ] || { list "$held_core"; clear=$numbers; }
     list "$found_core"
-    [ -z "$clear" ] || "$restorer" power-profiles -i "$address" -cr "$clear" || return 1
-    [ -z "$numbers" ] || "$restorer" power-profiles -i "$address" -sr "$numbers" || return 1
+    [ -z "$clear" ] || nvidia_smi power-profiles -i "$address" -cr "$clear" || return 1
+    [ -z "$numbers" ] || nvidia_smi power-profiles -i "$address" -sr "$numbers" || return 1
     freed=$order
 }
 )sh";
@@ -138,7 +184,7 @@ put_back() {
               "ask for workload power profiles " + (bits == 0 ? "none" : list(bits)));
     }
 
-    std::string restorer_;
+    NvmlRestorer restorer_;
     nvml::UpdatePowerProfiles update_;
     SupportedClocks none_{};
 };
@@ -188,6 +234,7 @@ public:
             clocks_.memory.listed.clear();
         }
         info_.mechanism = "NVML locked clocks, driver " + driver_version();
+        info_.restoring = restorer_.missing();
         // A lock that the administrator names can be put back.
         limited_at_opening_ = options_.site_ceiling.is_auto() && read_limit_reasons().set_clocks();
     }
@@ -279,25 +326,25 @@ public:
                                          : std::to_string(lowest(domain, floor).count) + "," +
                                                std::to_string(ceiling.count);
         };
-        return {"nvml",
-                restore_functions,
-                {options_.restorer, info_.address,
-                 range(clocks_.core, options_.site_floor.core, options_.site_ceiling.core),
-                 range(clocks_.memory, options_.site_floor.memory, options_.site_ceiling.memory)}};
+        return restorer_.script(
+            "nvml", restore_functions,
+            {info_.address,
+             range(clocks_.core, options_.site_floor.core, options_.site_ceiling.core),
+             range(clocks_.memory, options_.site_floor.memory, options_.site_ceiling.memory)});
     }
 
 private:
-    // Words: nvidia-smi, the PCI address, the administrator's locks of core and memory, each may be
-    // empty. It cannot ask NVML what holds: what the record says is held is freed. A write under
+    // Words: the PCI address, the administrator's locks of core and memory, each may be empty. It
+    // cannot ask NVML what holds: what the record says is held is freed. A write under
     // way may have locked either domain.
     static constexpr const char* restore_functions = R"sh(
-restorer=$1 address=$2 site_core=$3 site_memory=$4 freed=
+address=$1 site_core=$2 site_memory=$3 freed=
 
 free() { # $1 the administrator's lock, $2 how it is set, $3 how there is none
     if [ -n "$1" ]; then
-        "$restorer" -i "$address" "$2" "$1"
+        nvidia_smi -i "$address" "$2" "$1"
     else
-        "$restorer" -i "$address" "$3"
+        nvidia_smi -i "$address" "$3"
     fi
 }
 
@@ -393,6 +440,7 @@ put_back() {
     }
 
     NvmlOptions options_;
+    NvmlRestorer restorer_{options_.restorer, library().folder()};
     nvml::Setters setters_;
     Written core_, memory_;
     TimePoint written_at_;
@@ -406,11 +454,12 @@ static_assert(Restorable<Nvml> && SwitchesPreparedPoints<Nvml>);
 class NvmlPowerLimit : public NvmlReadings {
 public:
     /// @throws Error as `Nvml`, and with NVML's words where the limit cannot be read
-    explicit NvmlPowerLimit(const std::string& address, NvmlOptions options = {})
+    explicit NvmlPowerLimit(const std::string& address, const NvmlOptions& options = {})
         : NvmlReadings{address, options.library},
-          options_{std::move(options)},
+          restorer_{options.restorer, library().folder()},
           calls_{library().find_power_limit_calls()} {
         info_.mechanism = "NVML power limit";
+        info_.restoring = restorer_.missing();
     }
 
     /// The limit that is set, which the board may be below for other reasons.
@@ -432,14 +481,13 @@ public:
     }
 
     [[nodiscard]] RestoreScript restore_script() const {
-        return {"nvml-power", restore_functions, {options_.restorer, info_.address}};
+        return restorer_.script("nvml-power", restore_functions, {info_.address});
     }
 
 private:
-    // Words: nvidia-smi, which takes fractions of a watt, and the PCI address. It is not asked what
-    // holds.
+    // Words: the PCI address. nvidia-smi, which takes fractions of a watt, is not asked what holds.
     static constexpr const char* restore_functions = R"sh(
-restorer=$1 address=$2 freed=
+address=$1 freed=
 
 see() { :; }
 
@@ -449,12 +497,12 @@ is_back() { [ "$freed" = "$order" ]; }
 
 put_back() {
     watts=$(printf '%d.%03d' "$found_core" "$found_memory")
-    "$restorer" -i "$address" -pl "$watts" || return 1
+    nvidia_smi -i "$address" -pl "$watts" || return 1
     freed=$order
 }
 )sh";
 
-    NvmlOptions options_;
+    NvmlRestorer restorer_;
     nvml::PowerLimitCalls calls_;
 };
 static_assert(RestorablePowerLimit<NvmlPowerLimit>);

@@ -205,6 +205,10 @@ public:
 
     [[nodiscard]] const Readers& readers() const { return readers_; }
     [[nodiscard]] const std::string& driver_version() const { return driver_version_; }
+    /// The folder that the dynamic loader found it in.
+    [[nodiscard]] std::string folder() const {
+        return io::folder_of(reinterpret_cast<const void*>(readers_.init));
+    }
 
     /// The PCI addresses of the boards that this process can reach, as NVML spells them.
     /// @throws Error with NVML's words.
