@@ -158,15 +158,27 @@ int status_of_child(const std::function<int()>& body) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-TEST_F(NvmlLimit, OfAFractionOfAWattIsPutBackExactly) {
-    const TemporaryFolder folder;
-    folder.write("nvidia-smi", "#!/bin/sh\necho \"$@\" >>" + folder.at("calls") + '\n');
-    ::chmod(folder.at("nvidia-smi").c_str(), 0755);
-    device::NvmlOptions with_restorer = options();
-    with_restorer.restorer = folder.at("nvidia-smi");
-    const auto place = [&] {
+/// With an nvidia-smi that keeps the limit of a board in a file, "limit", and notes what it sets.
+class NvmlLimitOwner : public NvmlLimit {
+protected:
+    NvmlLimitOwner() {
+        folder.write("nvidia-smi", "#!/bin/sh\ncd " + folder.path() +
+                                       "\ncase $* in *query*) cat limit; exit ;; esac\n"
+                                       "echo \"$@\" >>calls\necho \"$4\" >limit\n");
+        ::chmod(folder.at("nvidia-smi").c_str(), 0755);
+        with_restorer = options();
+        with_restorer.restorer = folder.at("nvidia-smi");
+    }
+    [[nodiscard]] RestorePlace place() const {
         return RestorePlace::in_own(folder.at("own"), std::string{address} + "-power");
-    };
+    }
+
+    const TemporaryFolder folder;
+    device::NvmlOptions with_restorer;
+};
+
+TEST_F(NvmlLimitOwner, OfAFractionOfAWattIsPutBackExactly) {
+    folder.write("limit", "400.00\n");
     board().power_limit = 562'500;
     for (const bool has_watchdog : {true, false}) {
         EXPECT_EQ(status_of_child([&] {
@@ -186,6 +198,42 @@ TEST_F(NvmlLimit, OfAFractionOfAWattIsPutBackExactly) {
     device::NvmlPowerLimit limit{address, options()};
     const OwnedPowerLimit owned{limit, place()};
     EXPECT_EQ(board().power_limit, 562'500U);
+}
+
+/// What a watchdog leaves, by what nvidia-smi says the board holds when its owner has died.
+TEST_F(NvmlLimitOwner, ThatSomebodyElseHasLoweredSinceStays) {
+    struct Case {
+        const char* holds;
+        const char* calls;
+        const char* note;
+    };
+    const std::string back = std::string{"-i "} + address + " -pl 700.000\n";
+    for (const Case& each : {Case{"400.00\n", "", "left as somebody else has set it"},
+                             Case{"500.00\n", back.c_str(), "restored"},
+                             Case{"500\n", back.c_str(), "restored"},  // rounded by the board
+                             Case{"699.00\n", "", "left as somebody else has set it"},
+                             Case{"700.00\n", "", "found as it was"}}) {
+        board().power_limit = 700'000;
+        folder.write("limit", each.holds);
+        folder.write("calls", "");
+        EXPECT_EQ(status_of_child([&] {
+                      device::NvmlPowerLimit limit{address, with_restorer};
+                      OwnedPowerLimit owned{limit, place()};
+                      owned.set_power_limit({500});
+                      return ::raise(SIGKILL);
+                  }),
+                  -SIGKILL);
+        const std::string name = std::string{address} + "-power";
+        const auto note = [&] {
+            const auto file = place().folder.open(kdvfs::restore::record_name);
+            return kdvfs::restore::read_note(file.get()).words;
+        };
+        for (int i = 0; i < 1000 && note() != each.note; ++i) std::this_thread::sleep_for(5ms);
+        EXPECT_EQ(note(), each.note) << each.holds;
+        EXPECT_EQ(folder.read("calls"), each.calls) << each.holds;
+        const kdvfs::restore::DeviceLock lock{place(), name, {.for_watchdog = 5s}};
+        place().folder.remove(kdvfs::restore::record_name);
+    }
 }
 
 /// A board's hwmon folder made of plain files.

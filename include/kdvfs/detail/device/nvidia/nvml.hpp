@@ -120,8 +120,9 @@ public:
     }
 
 private:
-    // Words: the PCI address, the numbers of all profiles. It is not asked what holds: what the
-    // record says is held is cleared, all where a write was under way.
+    // Words: the PCI address, the numbers of all profiles. nvidia-smi is not asked what holds, for
+    // its answer has no documented form: what the record says is held is cleared, all where a write
+    // was under way.
     static constexpr const char* restore_functions = R"sh(
 address=$1 all=$2 freed=
 
@@ -485,15 +486,31 @@ public:
     }
 
 private:
-    // Words: the PCI address. nvidia-smi, which takes fractions of a watt, is not asked what holds.
+    // Words: the PCI address. nvidia-smi takes fractions of a watt, and prints hundredths; a board
+    // may round what it is given to whole watts. Compared are milliwatts.
     static constexpr const char* restore_functions = R"sh(
 address=$1 freed=
 
-see() { :; }
+see() {
+    seen=$(nvidia_smi -i "$address" --query-gpu=power.limit --format=csv,noheader,nounits) ||
+        return 1
+    case $seen in '' | *[!0-9.]* | *.*.* | .*) return 1 ;; esac
+    set -- "${seen%%.*}" "${seen#"${seen%%.*}"}000"
+    fraction=${2#.}
+    seen=$1${fraction%"${fraction#???}"}
+}
 
-holds() { :; }
+near() { # $1 W and $2 mW are within $3 mW of what was seen
+    apart=$((seen - $1 * 1000 - $2))
+    [ "${apart#-}" -le "$3" ]
+}
 
-is_back() { [ "$freed" = "$order" ]; }
+holds() { near "$held_core" "$held_memory" 1000; }
+
+is_back() {
+    near "$found_core" "$found_memory" 10 && return
+    [ "$freed" = "$order" ] && near "$found_core" "$found_memory" 1000
+}
 
 put_back() {
     watts=$(printf '%d.%03d' "$found_core" "$found_memory")
