@@ -261,6 +261,30 @@ TEST_F(Owner, ThatAdoptsOrphansSaysThatTheWatchdogIsItsChild) {
     EXPECT_EQ(status_of(first), 0);
 }
 
+TEST_F(Owner, InAContainerSaysWhetherTheMachinesFolderIsMounted) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    const auto says = [&](const std::string& machine, const char* words) {
+        const auto place = RestorePlace::of_this_process("0000:1b:00.0", "", machine);
+        return place.for_machine && place.words().find(words) != std::string::npos;
+    };
+    const pid_t container = start(
+        [&] {
+            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+            ::mount("proc", "/proc", "proc", 0, nullptr);
+            if (!says(files_.at("made"), "one owner in this container only")) return 1;
+            ::mkdir(files_.at("mounted").c_str(), 0755);
+            if (::mount("none", files_.at("mounted").c_str(), "tmpfs", 0, "mode=755") != 0)
+                return 2;
+            return says(files_.at("mounted"), "one owner on this machine") ? 0 : 3;
+        },
+        CLONE_NEWPID | CLONE_NEWNS);
+    EXPECT_EQ(status_of(container), 0);
+    struct stat pids {};
+    ASSERT_EQ(::stat("/proc/self/ns/pid", &pids), 0);
+    if (pids.st_ino != 4026531836) return;  // the suite runs in a container
+    EXPECT_TRUE(says(files_.at("machine"), "one owner on this machine"));
+}
+
 TEST_F(Owner, WithItsStandardFilesClosedConfusesNothing) {
     const pid_t owner = start([&] {
         for (const int fd : {0, 1, 2}) ::close(fd);

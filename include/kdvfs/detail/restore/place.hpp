@@ -99,6 +99,18 @@ private:
     uid_t owner_;
 };
 
+/// Whether a folder is that of this container alone: this process is not in the machine's first PID
+/// namespace, and nothing is mounted there.
+inline bool is_of_container(const std::string& folder) {
+    constexpr ino_t first_pid_namespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO of Linux
+    struct stat pids {};
+    struct stat inside {};
+    struct stat above {};
+    if (::stat("/proc/self/ns/pid", &pids) != 0 || pids.st_ino == first_pid_namespace) return false;
+    return ::stat(folder.c_str(), &inside) == 0 && ::stat((folder + "/..").c_str(), &above) == 0 &&
+           inside.st_dev == above.st_dev;
+}
+
 /// A device that is set by a file: whoever may write to that may set the device. Of others only
 /// root may.
 template <class Device>
@@ -216,10 +228,14 @@ struct RestorePlace {
 
     /// "/run/kdvfs/0000:c1:00.0, one owner on this machine".
     [[nodiscard]] std::string words() const {
-        return folder.path() + (for_machine
-                                    ? ", one owner on this machine"
-                                    : ", one owner among this user's processes only (there is no "
-                                      "/run/kdvfs for this GPU)");
+        const std::string root = lock.substr(0, lock.rfind('/'));
+        return folder.path() +
+               (!for_machine
+                    ? ", one owner among this user's processes only (there is no /run/kdvfs for "
+                      "this GPU)"
+                : is_of_container(root)
+                    ? ", one owner in this container only (" + root + " of the host is not mounted)"
+                    : ", one owner on this machine");
     }
 
     /// Where a user keeps records on a machine that has no folder for all: what KDVFS_RECORDS
