@@ -190,6 +190,20 @@ TEST(Watchdog, TriesForAsLongAsTheDeviceRefuses) {
     EXPECT_EQ(watched.level(), "auto");
 }
 
+TEST(Watchdog, TriesForAsLongAsNoFileCanBeOpened) {
+    Watched watched{mi300, {.initial = {}, .written = on_mi300}, "manual", mi300_table};
+    const rlimit none{6, 1024};
+    ASSERT_EQ(::prlimit(watched.process(), RLIMIT_NOFILE, &none, nullptr), 0);
+    const pid_t process = watched.process();
+    watched.release();
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(is_gone(process));
+    const rlimit enough{1024, 1024};
+    ::prlimit(process, RLIMIT_NOFILE, &enough, nullptr);
+    EXPECT_EQ(watched.end(), "restored");
+    EXPECT_EQ(watched.level(), "auto");
+}
+
 TEST(Watchdog, OutlivesTheSignalsOfTerminalAndScheduler) {
     Watched watched{mi300, {.initial = {}, .uncertain = true}, "manual", mi300_table};
     for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGXCPU,

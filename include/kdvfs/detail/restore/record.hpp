@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -339,7 +340,9 @@ public:
         if (!file_.is_open()) fail("make the restore record", errno);
         ::fchmod(file_.get(), 0644);  // whatever the umask: others may see who owns the GPU
         // Without its space the first store into the mapping would be a SIGBUS.
-        if (const int error = ::posix_fallocate(file_.get(), 0, record_text::size)) {
+        int error = EINTR;
+        while (error == EINTR) error = ::posix_fallocate(file_.get(), 0, record_text::size);
+        if (error != 0) {
             folder.remove(fresh_name);
             fail("reserve the space of the restore record", error);
         }

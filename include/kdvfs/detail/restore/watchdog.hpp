@@ -69,8 +69,8 @@ is_whole() { # a slot: the words of one that its writer has finished
     [ $# = 21 ] && [ "$3" = "${21}" ]
 }
 
-look() { # takes the newer slot that is whole apart
-    lines || return 1
+look() { # takes the newer slot that is whole apart; 2: the record cannot be opened
+    lines || { true < /proc/self/fd/5 || return 2; lines || return 1; }
     newer=$first older=$second
     set -- $first
     order=$3
@@ -111,20 +111,25 @@ attempt() { # 0 it is settled, 1 to be tried again; outcome says what was done
     return 1
 }
 
+again() { # waits for the next try, while there is one
+    tries=$((tries + 1))
+    [ $tries -lt 400 ] || return 1
+    if [ $tries -lt 100 ]; then
+        sleep 0.01 || sleep 1
+    else
+        sleep 1
+    fi
+    return 0
+}
+
 restore_for_minutes() { # a GPU reset lasts for seconds
     strangers=0 tries=0
-    look || { say 'not restored, the record is not whole'; return; }
+    until look; do  # where the system has no file left to open, it is not the record's fault
+        [ $? = 2 ] && again || { say 'not restored, the record is not whole'; return; }
+    done
     [ "$held" != nothing ] || return
     until attempt; do
-        tries=$((tries + 1))
-        if [ $tries -ge 400 ]; then
-            say "$outcome"
-            return
-        elif [ $tries -lt 100 ]; then
-            sleep 0.01 || sleep 1
-        else
-            sleep 1
-        fi
+        again || break
     done
     say "$outcome"
 }
@@ -137,9 +142,9 @@ restore_under_the_stopped() { # one try; the next look comes in a second
     say 'restored while stopped'
 }
 
-owner_state() { # T: stopped; empty: gone
+owner_state() { # T: stopped; empty: gone; unknown: no file can be opened now
     state=
-    IFS= read -r stat < "/proc/$owner/stat" || return
+    IFS= read -r stat < "/proc/$owner/stat" || { true < /proc/self/stat || state=unknown; return; }
     set -- ${stat#"${stat%)*}"}  # behind the name; "##*)" would try each place of the line
     [ "${21}" = "$started" ] && state=$2
 }
