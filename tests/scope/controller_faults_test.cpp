@@ -245,8 +245,9 @@ TEST(SilentRefusal, OfACapDisarmsAndSaysWhatIsHeld) {
     ControlledBoard board;
     board.deaf = true;
     board.enter(0, low);
-    board.settle();
+    board.pass(seconds{1});
     EXPECT_FALSE(board.controller.armed());
+    EXPECT_EQ(board.writes(), 4U) << "a write and three retries";
     EXPECT_EQ(board.asked().refused, 1U);
     EXPECT_EQ(board.asked().switched, 0U);
     const auto error = board.controller.take_error();
@@ -254,6 +255,36 @@ TEST(SilentRefusal, OfACapDisarmsAndSaysWhatIsHeld) {
     EXPECT_EQ(error->code(), Errc::refused);
     EXPECT_NE(std::string{error->what()}.find("reads back core auto"), std::string::npos);
     EXPECT_FALSE(board.controller.changed());
+}
+
+/// As the watchdog does where the process is stopped between its write and the look at it.
+TEST(PutBackBeforeItsReadBack, IsWrittenAgain) {
+    ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
+    board.enter(0, mid);
+    board.settle();
+    int stops = 3;
+    board.after_apply = [&] {
+        if (stops-- > 0) board.state = board.found();
+    };
+    board.enter(1, low);
+    board.leave(0);
+    board.pass(seconds{1});
+    EXPECT_EQ(board.state.cap, low);
+    EXPECT_EQ(board.counts().resets, 3U);
+    EXPECT_TRUE(board.controller.armed());
+    EXPECT_FALSE(board.controller.take_error());
+    EXPECT_EQ(board.asked().switched, 2U);
+    EXPECT_EQ(board.asked().refused, 0U);
+    stops = 1;
+    board.enter(1, mid);
+    board.settle();
+    board.leave(1);
+    board.leave(1);
+    board.pass(seconds{1});
+    board.settle();
+    EXPECT_EQ(board.state, board.found());
+    EXPECT_EQ(board.asked().observed, 3U);
+    EXPECT_EQ(board.asked().switched + board.asked().redundant, 3U) << "each counts once";
 }
 
 TEST(SilentRefusal, OfARestoreIsTriedOnceMoreAtTheEnd) {

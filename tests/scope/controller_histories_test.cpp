@@ -264,7 +264,9 @@ private:
         ASSERT_FALSE(restored && external_ && !command.history.uncertain)
             << "a external value was overwritten by a restore: " << to_string(before.cap);
         if (command.kind == Kind::apply || restored) external_ = false;
-        if (outcome.error) limit_switches_from_ = now_ + milliseconds{16};
+        const bool not_taken =
+            command.kind == Kind::apply && outcome.state && outcome.state->cap != command.point;
+        if (outcome.error || not_taken) limit_switches_from_ = now_ + milliseconds{16};
         controller_.completed(outcome, now_);
         ASSERT_LE(asked().switched + asked().refused, seen_);
     }

@@ -164,7 +164,9 @@ public:
         last_read_ = now;
         const unsigned attempts = std::exchange(attempts_, 0);
         switch (command.kind) {
-            case ClockCommand::Kind::apply: applied(command.point, *outcome.state); break;
+            case ClockCommand::Kind::apply:
+                applied(command.point, *outcome.state, now, attempts);
+                break;
             case ClockCommand::Kind::restore: restored(outcome, now, attempts); break;
             case ClockCommand::Kind::verify: verified(*outcome.state); break;
         }
@@ -366,7 +368,18 @@ private:
         return send({.kind = ClockCommand::Kind::restore, .history = history_});
     }
 
-    void applied(ClockPoint point, const ClockState& state) {
+    void applied(ClockPoint point, const ClockState& state, TimePoint now, unsigned attempts) {
+        const bool put_back = state.cap != point && state == history_.initial;
+        if (put_back && attempts < options_.retries) {
+            // The process may have been stopped between its write and this look. A device that
+            // takes no clock looks the same: it is the same at the next attempts, too.
+            displaced(state);
+            fresh_scopes_.insert(fresh_scopes_.begin(), in_flight_scopes_.begin(),
+                                 in_flight_scopes_.end());
+            in_flight_scopes_.clear();
+            try_again(now, attempts);
+            return;
+        }
         history_.written = state;
         history_.uncertain = false;
         if (state.cap != point) {
@@ -438,14 +451,20 @@ private:
         if (pending_restore || ((last_chance || transient) && attempts_ < options_.retries)) {
             // A restore that is owed is tried for as long as it takes, though not in silence.
             if (attempts_ == options_.retries && !error_) error_ = error;
-            const Duration pause = options_.first_retry_after * back_off(attempts_++);
-            not_before_ = now + std::min<Duration>(pause, std::chrono::seconds{1});
-            ++counts_.retries;
+            try_again(now, attempts_);
             return;
         }
         if (error.code() == Errc::vanished) forget_writes();
         if (command.kind == ClockCommand::Kind::restore) forget_restore();
         disarm(error);
+    }
+
+    /// @param attempts that failed before the last one
+    void try_again(TimePoint now, unsigned attempts) {
+        const Duration pause = options_.first_retry_after * back_off(attempts);
+        not_before_ = now + std::min<Duration>(pause, std::chrono::seconds{1});
+        attempts_ = attempts + 1;
+        ++counts_.retries;
     }
 
     /// Stops driving the device after a permanent error; puts it back if that can still be done.
