@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -39,6 +40,12 @@
 
 namespace kdvfs::inline v0_3::detail {
 
+/// A GPU object of this process, if there is one.
+struct OpenGpu {
+    std::weak_ptr<GpuService> gpu{};
+    bool being_opened = false;  ///< by a thread
+};
+
 /// What objects of this layout have in common, for modules of one process that are compiled from
 /// different sources: a function that is added to the interface moves those after it.
 inline std::uint64_t service_layout() {
@@ -48,7 +55,8 @@ inline std::uint64_t service_layout() {
     std::memcpy(&place, &last, sizeof place);
     for (const std::uint64_t size :
          {sizeof(ScopeKind), sizeof(DeviceInfo), sizeof(measure::Report), sizeof(SupportedClocks),
-          sizeof(measure::MeterRecord), sizeof(PlannedSequence), sizeof(ScopeToken)}) {
+          sizeof(measure::MeterRecord), sizeof(PlannedSequence), sizeof(ScopeToken),
+          sizeof(std::mutex) + sizeof(std::condition_variable) + sizeof(OpenGpu)}) {
         place = place * 1000003 + size;
     }
     return place;
@@ -140,8 +148,10 @@ std::shared_ptr<Core> share(std::unique_ptr<Core> core) {
 /// The GPU objects of this process, by device. One list for all modules of one version, whoever
 /// opens the GPUs.
 struct OpenGpus {
+    /// Held for no call of a device or of the loader, which may wait for other threads.
     std::mutex mutex{};
-    std::map<std::string, std::weak_ptr<GpuService>> gpus{};
+    std::condition_variable opened{};  ///< or not: the thread that opened one is done
+    std::map<std::string, OpenGpu> gpus{};
 
     /// A forked child's copies of its parent's objects are not its own, and the parent's lock may
     /// be held by nobody there: each generation has a list. Never destroyed: a static Gpu may
@@ -168,13 +178,46 @@ struct OpenGpus {
         const std::unique_lock lock{all.mutex, std::try_to_lock};
         if (!lock) return 0;
         const auto at = all.gpus.find(device);
-        const auto gpu = at == all.gpus.end() ? nullptr : at->second.lock();
+        const auto gpu = at == all.gpus.end() ? nullptr : at->second.gpu.lock();
         return gpu && !gpu->ended() && !gpu->measure_only() ? 1 : 0;
     }
 };
 
+/// Lets one thread open a device, while others that want the same device wait.
+class [[gnu::visibility("hidden")]] OpeningGpu {
+public:
+    explicit OpeningGpu(const std::string& device) {
+        std::unique_lock lock{open_.mutex};
+        entry_ = &open_.gpus[device];
+        open_.opened.wait(lock, [this] { return !entry_->being_opened; });
+        entry_->being_opened = true;
+        before_ = entry_->gpu.lock();
+    }
+    OpeningGpu(const OpeningGpu&) = delete;
+    OpeningGpu& operator=(const OpeningGpu&) = delete;
+    ~OpeningGpu() {
+        const std::lock_guard lock{open_.mutex};
+        entry_->being_opened = false;
+        open_.opened.notify_all();
+    }
+
+    /// The object that there was; null where there was none.
+    [[nodiscard]] const std::shared_ptr<GpuService>& before() const { return before_; }
+    void keep(const std::shared_ptr<GpuService>& gpu) {
+        const std::lock_guard lock{open_.mutex};
+        entry_->gpu = gpu;
+    }
+
+private:
+    OpenGpus& open_ = OpenGpus::of_this_process();
+    OpenGpu* entry_ = nullptr;
+    std::shared_ptr<GpuService> before_;
+};
+
 /// Opening a device again gives the same object, as long as it has not been closed. Thread-safe; a
-/// second opening waits for the first.
+/// second opening of a device waits for the first, that of another device does not. Vendors'
+/// libraries are loaded meanwhile: in a static initialiser of a library that is being loaded, which
+/// they wait for, a device is not to be opened that another thread may be opening.
 /// @param device what tells devices apart: a PCI address, or an address in memory for simulated
 ///               ones
 /// @param make   makes the object where there is none
@@ -182,17 +225,15 @@ struct OpenGpus {
 template <class Make, class Again>
 [[gnu::visibility("hidden")]] std::shared_ptr<GpuService> find_or_open(const std::string& device,
                                                                        Make make, Again again) {
-    OpenGpus& open = OpenGpus::of_this_process();
-    const std::lock_guard lock{open.mutex};
-    std::weak_ptr<GpuService>& known = open.gpus[device];
-    if (auto gpu = known.lock(); gpu && !gpu->ended()) {
+    OpeningGpu opening{device};
+    if (const auto& gpu = opening.before(); gpu && !gpu->ended()) {
         again(*gpu);
         return gpu;
     }
     // Other modules run the object's code, too.
     keep_loaded(reinterpret_cast<const void*>(&OpenGpus::drive));
     std::shared_ptr<GpuService> gpu = make();
-    known = gpu;
+    opening.keep(gpu);
     return gpu;
 }
 

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
@@ -104,17 +105,44 @@ private:
     std::string words_;
 };
 
+/// What is made at the first call and kept until the process ends. No lock is held meanwhile:
+/// whoever loads a library or looks up its symbols may have to wait for a thread that runs the
+/// static initialisers of another, and these may call this, too. Where several threads make one at
+/// once, that of the first is kept.
+/// @param make of a type of its own for each thing that is kept: a lambda
+template <class Make>
+const auto& made_once(Make make) {
+    using Made = decltype(make());
+    static constinit std::atomic<const Made*> kept{nullptr};
+    const Made* made = kept.load(std::memory_order_acquire);
+    if (made != nullptr) return *made;
+    auto fresh = std::make_unique<const Made>(make());
+    if (kept.compare_exchange_strong(made, fresh.get(), std::memory_order_acq_rel)) {
+        made = fresh.release();
+    }
+    return *made;
+}
+
 /// What all users of a library have in common while there are any, such as that it was started: one
-/// `Session` for them all. Thread-safe; a second user waits until it is made.
-/// @param make returns a `shared_ptr<Session>`
-template <class Session, class Make>
-std::shared_ptr<Session> shared_session(Make make) {
+/// `Session` for them all. Thread-safe; a second user waits until it is started.
+/// @param load returns a `unique_ptr<Session>` that is not started. No lock is held meanwhile, as
+/// in
+///             `made_once`: only the first of several is started, by its `start()`
+template <class Session, class Load>
+std::shared_ptr<Session> shared_session(Load load) {
     static std::mutex mutex;
     static std::weak_ptr<Session> shared;
+    const auto find = [] {
+        const std::lock_guard lock{mutex};
+        return shared.lock();
+    };
+    if (auto session = find()) return session;
+    std::shared_ptr<Session> fresh = load();  // outlives the lock: its end may unload the library
     const std::lock_guard lock{mutex};
-    auto session = shared.lock();
-    if (!session) shared = session = make();
-    return session;
+    if (auto session = shared.lock()) return session;
+    fresh->start();
+    shared = fresh;
+    return fresh;
 }
 
 }  // namespace kdvfs::inline v0_3::io

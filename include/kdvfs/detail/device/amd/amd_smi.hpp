@@ -77,10 +77,19 @@ public:
     /// @throws Error (not_supported) where the library is not here, or cannot start
     static std::shared_ptr<Session> open() {
         return kdvfs::detail::shared_session<Session>(
-            [] { return std::shared_ptr<Session>{new Session}; });
+            [] { return std::unique_ptr<Session>{new Session}; });
     }
 
-    ~Session() { functions_.shut_down(); }
+    /// @throws Error (not_supported) where it cannot start
+    void start() {
+        const Status status = functions_.init(amd_gpus);
+        if (status != Status::success) cannot_start(words_of(status));
+        started_ = true;
+    }
+
+    ~Session() {
+        if (started_) functions_.shut_down();
+    }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -118,8 +127,6 @@ private:
     Session() : library_{names()} {
         if (!library_.is_open()) cannot_start("it is not installed here");
         find_functions();
-        const Status status = functions_.init(amd_gpus);
-        if (status != Status::success) cannot_start(words_of(status));
     }
 
     void find_functions() {
@@ -150,6 +157,7 @@ private:
 
     kdvfs::detail::SharedLibrary library_;
     Functions functions_;
+    bool started_ = false;
 };
 
 /// Writes settings through AMD SMI, which writes the driver's files.

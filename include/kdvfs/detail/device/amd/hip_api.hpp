@@ -294,8 +294,7 @@ private:
     };
 
     static const Runtime& runtime() {
-        static const Runtime functions{};
-        return functions;
+        return kdvfs::detail::made_once([] { return Runtime{}; });
     }
 
     static kdvfs::detail::SharedLibrary present_or_newest() {
@@ -308,17 +307,16 @@ private:
         return SharedLibrary{names};
     }
     static const kdvfs::detail::SharedLibrary& library() {
-        static const kdvfs::detail::SharedLibrary found = present_or_newest();
-        return found;
+        return kdvfs::detail::made_once([] { return present_or_newest(); });
     }
     /// hipRTC of the same version as the runtime.
     static const kdvfs::detail::SharedLibrary& rtc() {
         if (library()["hiprtcCompileProgram"].is_found()) return library();
-        static const kdvfs::detail::SharedLibrary beside{[] {
+        return kdvfs::detail::made_once([] {
             std::string name = library().name();
-            return name.replace(0, name.find(".so"), "libhiprtc");
-        }()};
-        return beside;
+            name.replace(0, name.find(".so"), "libhiprtc");
+            return kdvfs::detail::SharedLibrary{name};
+        });
     }
     template <class... Parameters, class... Arguments>
     static Status call(Status (*function)(Parameters...), Arguments... arguments) {

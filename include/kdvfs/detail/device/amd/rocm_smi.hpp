@@ -168,10 +168,21 @@ public:
     /// @throws Error where the library cannot start, or would end the process
     static std::shared_ptr<Session> open() {
         return kdvfs::detail::shared_session<Session>(
-            [] { return std::shared_ptr<Session>{new Session}; });
+            [] { return std::unique_ptr<Session>{new Session}; });
     }
 
-    ~Session() { functions_.shut_down(); }
+    /// @throws Error where the library cannot start, or would end the process
+    void start() {
+        detail::require_startable();
+        start_once();
+        functions_.shut_down();
+        start_once();
+        started_ = true;
+    }
+
+    ~Session() {
+        if (started_) functions_.shut_down();
+    }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -216,10 +227,6 @@ private:
                                  "install it, or choose another ClockPath");
         }
         find_functions();
-        detail::require_startable();
-        start();
-        functions_.shut_down();
-        start();
     }
 
     void find_functions() {
@@ -244,7 +251,7 @@ private:
         }
     }
 
-    void start() const {
+    void start_once() const {
         const Status status = functions_.init(0);
         if (status == Status::success) return;
         std::string words = words_of(status);
@@ -259,6 +266,7 @@ private:
 
     kdvfs::detail::SharedLibrary library_;
     Functions functions_;
+    bool started_ = false;
 };
 
 /// Writes settings through the library, which turns each call into the same texts that

@@ -298,18 +298,16 @@ private:
     };
 
     static const Driver& driver() {
-        static const Driver functions{};
-        return functions;
+        return kdvfs::detail::made_once([] { return Driver{}; });
     }
     /// The driver, where it starts.
     static const kdvfs::detail::SharedLibrary& library() {
-        static const kdvfs::detail::SharedLibrary started = [] {
+        return kdvfs::detail::made_once([] {
             kdvfs::detail::SharedLibrary found{"libcuda.so.1"};
             int (*const initialise)(unsigned flags) = found["cuInit"];
             if (initialise != nullptr && initialise(0) == success) return found;
             return kdvfs::detail::SharedLibrary{std::span<const std::string>{}};
-        }();
-        return started;
+        });
     }
 
     template <class... Parameters, class... Arguments>
