@@ -43,10 +43,11 @@ protected:
         machine.user = ::geteuid() + 12345;  // never the owner
         machine.groups = {::getegid() + 12345};
     }
-    void records() {
+    void records(unsigned mode = 0755) {
         fs::create_directories(machine.root / "run/kdvfs");
-        ASSERT_EQ(::chmod((machine.root / "run/kdvfs").c_str(), 01777), 0);
+        ASSERT_EQ(::chmod((machine.root / "run/kdvfs").c_str(), mode), 0);
     }
+    void lock(unsigned mode) { file("run/kdvfs/0000:c1:00.0.lock", "", mode); }
     void library(const std::string& name) { file("usr/lib/x86_64-linux-gnu/" + name, ""); }
 
     void amd_card(std::string_view id, unsigned mode_of_clocks) {
@@ -103,6 +104,7 @@ TEST_F(MadeUpMachine, WithARuleForTheGroupSetsClocks) {
     amd_card("0x74a1", 0666);
     amd_runtime();
     records();
+    lock(0644);
     const Diagnosis found = examine(machine);
     EXPECT_EQ(exit_status(found), 0);
     EXPECT_TRUE(found.has_streams);
@@ -113,7 +115,34 @@ TEST_F(MadeUpMachine, WithoutRightsIsGivenTheUdevRule) {
     amd_card("0x740f", 0644);
     amd_runtime();
     EXPECT_TRUE(has(fix_of(", clocks"), "70-kdvfs.rules"));
-    EXPECT_TRUE(has(fix_of("/run/kdvfs"), "install -d -m 1777"));
+    EXPECT_TRUE(has(fix_of("/run/kdvfs"), "install -d -m 0755"));
+    EXPECT_EQ(status(), 3);
+}
+
+TEST_F(MadeUpMachine, WhoseFolderOthersMayWriteIsToldToCloseIt) {
+    amd_card("0x74a1", 0666);
+    for (const unsigned mode : {01777U, 0775U}) {
+        records(mode);
+        EXPECT_TRUE(has(fix_of("/run/kdvfs"), "chmod 0755 /run/kdvfs"));
+        EXPECT_EQ(status(), 3) << "no clock is set then";
+    }
+}
+
+TEST_F(MadeUpMachine, WithoutALockIsGivenTheUdevRule) {
+    amd_card("0x74a1", 0666);
+    EXPECT_TRUE(has(fix_of("/run/kdvfs"), "70-kdvfs.rules")) << "which makes the folder, too";
+    records();
+    EXPECT_TRUE(has(fix_of(", lock"), "70-kdvfs.rules"));
+    EXPECT_EQ(status(), 0);
+    machine.user = 0;
+    EXPECT_EQ(fix_of(", lock"), "no such finding") << "root's programs make it";
+}
+
+TEST_F(MadeUpMachine, WithALockForOthersSetsNoClocks) {
+    amd_card("0x74a1", 0666);
+    records();
+    lock(0640);
+    EXPECT_TRUE(has(fix_of(", clocks"), "rm /run/kdvfs/0000:c1:00.0.lock"));
     EXPECT_EQ(status(), 3);
 }
 

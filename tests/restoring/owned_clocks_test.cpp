@@ -17,8 +17,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <string>
+#include <string_view>
 #include <thread>
 
 namespace kdvfs::detail {
@@ -498,6 +503,83 @@ TEST(RestorePlace, OfAUserOutlastsItsSessions) {
     ::setenv("KDVFS_RECORDS", session.path().c_str(), 1);
     EXPECT_EQ(RestorePlace::own_root(), session.path());
     ::unsetenv("KDVFS_RECORDS");
+}
+
+TEST(RestorePlace, IsRefusedWhereOthersMayWriteToTheMachinesFolder) {
+    const TemporaryFolder machine;
+    const TemporaryFolder own;
+    ::setenv("KDVFS_RECORDS", own.path().c_str(), 1);
+    const std::string gpu = "0000:c1:00.0";
+    for (const mode_t mode : {01777U, 0775U}) {
+        ASSERT_EQ(::chmod(machine.path().c_str(), mode), 0);
+        EXPECT_THROW(RestorePlace::of_this_process(gpu, {}, machine.path()), Error);
+        EXPECT_THROW(static_cast<void>(RestorePlace::find(gpu, machine.path())), Error);
+        EXPECT_THROW(static_cast<void>(RestorePlace::own_lock(gpu, machine.path())), Error);
+        EXPECT_TRUE(std::filesystem::is_empty(machine.path()));
+    }
+    ASSERT_EQ(::chmod(machine.path().c_str(), 0755), 0);
+    EXPECT_NO_THROW(RestorePlace::of_this_process(gpu, {}, machine.path()));
+    ::unsetenv("KDVFS_RECORDS");
+}
+
+/// What 70-kdvfs.rules makes for a GPU, in another place and for another group.
+void run_udev_rule(const TemporaryFolder& run, const std::string& gpu, gid_t group) {
+    std::ifstream file{KDVFS_SCRIPTS "/70-kdvfs.rules"};
+    std::string script{std::istreambuf_iterator<char>{file}, {}};
+    const std::string_view begin = "/bin/sh -c '";
+    script.erase(0, script.rfind(begin) + begin.size());
+    script.erase(script.rfind("'\""));
+    const auto replace = [&](const std::string& word, const std::string& other) {
+        for (auto at = script.find(word); at != script.npos;
+             at = script.find(word, at + other.size()))
+            script.replace(at, word.size(), other);
+    };
+    replace("/run", run.path());
+    replace("%k", gpu);
+    replace("$$", "$");
+    replace("gpuclocks", std::to_string(group));
+    run.write("script", script);
+    ASSERT_EQ(std::system(("sh " + run.at("script")).c_str()), 0);
+}
+
+TEST(RestorePlace, OfTheUdevRuleHasOneLockForTheGroupAndRoot) {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    constexpr gid_t group = 40000;
+    const TemporaryFolder run;
+    const std::string gpu = "0000:c1:00.0";
+    const std::string settings = run.at("settings");
+    run.write("settings", "");
+    ASSERT_EQ(::chown(settings.c_str(), 0, group) + ::chmod(settings.c_str(), 0664), 0);
+    ASSERT_EQ(::chmod(run.path().c_str(), 0755), 0);
+    std::filesystem::create_directory(run.at("own"));
+    std::filesystem::permissions(run.at("own"), std::filesystem::perms::all);
+    run_udev_rule(run, gpu, group);
+    const auto as_user = [&](gid_t its_group, const std::function<int(RestorePlace)>& then) {
+        return status_of(start([&] {
+            if (::setgid(its_group) + ::setuid(40001) != 0) return 98;
+            ::setenv("KDVFS_RECORDS", run.at("own/of_one").c_str(), 1);
+            return then(RestorePlace::of_this_process(gpu, settings, run.at("kdvfs")));
+        }));
+    };
+    EXPECT_EQ(as_user(group + 1, [](const RestorePlace&) { return 0; }), 99) << "a stranger";
+    EXPECT_EQ(as_user(group,
+                      [&](const RestorePlace& place) {
+                          const DeviceLock lock{place, gpu, {}};
+                          const bool votes = ::access(run.at("kdvfs/" + gpu + ".votes").c_str(),
+                                                      R_OK | W_OK | X_OK) == 0;
+                          return place.for_machine && votes ? 0 : 1;
+                      }),
+              0);
+    run_udev_rule(run, gpu, group);  // as at each change that udev hears of
+    const RestorePlace roots = RestorePlace::of_this_process(gpu, settings, run.at("kdvfs"));
+    const DeviceLock held{roots, gpu, {}};
+    EXPECT_EQ(as_user(group,
+                      [&](const RestorePlace& place) {
+                          EXPECT_THROW((DeviceLock{place, gpu, {}}), Error);
+                          return testing::Test::HasFailure() ? 1 : 0;
+                      }),
+              0)
+        << "root and the group have one lock";
 }
 
 /// A board that refuses in the middle of being put back.

@@ -82,6 +82,10 @@ TEST(SiteLimits, AreRootsFileAlone) {
     ::chmod(folder.at("limits").c_str(), 0664);
     EXPECT_THROW(static_cast<void>(read_site_limits(gpu, folder.at(""))), Error);
     ::chmod(folder.at("limits").c_str(), 0644);
+    ::chmod(folder.path().c_str(), 01777);
+    EXPECT_THROW(static_cast<void>(read_site_limits(gpu, folder.path())), Error)
+        << "where anybody may put a file there";
+    ::chmod(folder.path().c_str(), 0755);
     EXPECT_EQ(::chown(folder.at("limits").c_str(), 4242, 0), 0);
     EXPECT_THROW(static_cast<void>(read_site_limits(gpu, folder.at(""))), Error);
 }

@@ -15,9 +15,11 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace cli::doctor {
 namespace {
@@ -47,6 +49,10 @@ constexpr std::array<KnownBoard, 14> known_boards{{
     {"0x75a3", "MI355X", "gfx950"},
     {"0x75b0", "MI350X", "gfx950", true},
 }};
+
+/// What gives a group the clock files and the locks.
+constexpr std::string_view udev_rule =
+    "as root: install -m 644 share/kdvfs/70-kdvfs.rules /etc/udev/rules.d/, udevadm trigger";
 
 /// The oldest driver with locked memory clocks and CUDA 11.4.
 constexpr int oldest_nvidia_driver = 470;
@@ -208,7 +214,7 @@ private:
         if (!counts) return;
         diagnosis_.measures = true;
         if (!known) return;
-        look_at_clocks(device, what, board->virtual_function, family);
+        look_at_clocks(device, address, board->virtual_function, family);
     }
 
     bool look_at_counter(const fs::path& device, const std::string& what) {
@@ -233,9 +239,9 @@ private:
         return found;
     }
 
-    void look_at_clocks(const fs::path& device, const std::string& what, bool virtual_function,
+    void look_at_clocks(const fs::path& device, const std::string& address, bool virtual_function,
                         const kdvfs::device::amd::Family& family) {
-        const std::string clocks = what + ", clocks";
+        const std::string clocks = "AMD GPU " + address + ", clocks";
         if (family.evidence != kdvfs::device::amd::RestoreEvidence::shown) {
             add(State::limited, clocks, "not set on this family: " + std::string{family.source},
                 "kdvfs measures here");
@@ -261,13 +267,20 @@ private:
         for (const char* file : {"power_dpm_force_performance_level", "pp_od_clk_voltage"}) {
             if (!fs::exists(device / file, error) || may(device / file, 2)) continue;
             add(State::limited, clocks, "this user may not write " + std::string{file},
-                "as root: install -m 644 share/kdvfs/70-kdvfs.rules /etc/udev/rules.d/, udevadm "
-                "trigger, and add "
-                "the user to the group gpuclocks");
+                std::string{udev_rule} + ", and add the user to the group gpuclocks");
+            return;
+        }
+        const fs::path lock = at(lock_of(address));
+        if (fs::exists(lock, error) && !may(lock, 4)) {
+            add(State::limited, clocks, "this user may not open the lock /" + lock_of(address),
+                "use a GPU of this user's job; without a prolog, as root, while nothing sets its "
+                "clocks: rm /" +
+                    lock_of(address) + ", udevadm trigger");
             return;
         }
         add(State::ok, clocks, "can be set by this user");
         diagnosis_.sets_clocks = true;
+        settable_.push_back(address);
     }
 
     void look_at_kfd() {
@@ -392,17 +405,37 @@ private:
     void look_at_records() {
         if (!found_gpu_) return;
         struct stat status {};
+        struct stat top {};
         const fs::path folder = at("run/kdvfs");
-        const bool there = ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-        if (there && (status.st_mode & 01777U) == 01777U) {
-            add(State::ok, "/run/kdvfs", "records of all users, to put clocks back");
-        } else {
-            add(State::limited, "/run/kdvfs",
-                there ? "not open to all users: clocks of other users are not seen"
-                      : "absent: records are in a folder of this user's own",
-                in_container() ? "-v /run/kdvfs:/run/kdvfs"
-                               : "as root, at each boot: install -d -m 1777 /run/kdvfs");
+        if (::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+            add(State::limited, "/run/kdvfs", "absent: records are in a folder of this user's own",
+                in_container() ? std::string{"-v /run/kdvfs:/run/kdvfs"}
+                : settable_.empty()
+                    ? std::string{"as root, at each boot: install -d -m 0755 /run/kdvfs"}
+                    : std::string{udev_rule});
+            return;
         }
+        const bool is_roots = ::stat(machine_.root.c_str(), &top) == 0 &&
+                              (status.st_uid == top.st_uid || in_container());
+        if (!is_roots || (status.st_mode & 022U) != 0) {
+            add(State::limited, "/run/kdvfs", "others than root may write to it: no clock is set",
+                "as root: remove what others have made in it, and chmod 0755 /run/kdvfs");
+            diagnosis_.sets_clocks = false;
+            return;
+        }
+        add(State::ok, "/run/kdvfs", "locks and records of all users, to put clocks back");
+        for (const std::string& gpu : settable_) look_at_lock(gpu);
+    }
+
+    static std::string lock_of(const std::string& gpu) { return "run/kdvfs/" + gpu + ".lock"; }
+
+    /// Root's programs make it where there is none; others use locks of each user's own then.
+    void look_at_lock(const std::string& gpu) {
+        if (machine_.user == 0 || exists(lock_of(gpu))) return;
+        add(State::limited, "AMD GPU " + gpu + ", lock",
+            "absent: programs of two users may set its clocks at once",
+            in_container() ? "let the host's administrator run udevadm trigger with the udev rule"
+                           : std::string{udev_rule});
     }
 
     void look_at_scheduler() {
@@ -427,6 +460,7 @@ private:
     const Machine& machine_;
     Diagnosis diagnosis_;
     bool found_gpu_ = false;
+    std::vector<std::string> settable_;  ///< PCI addresses of AMD GPUs
 };
 
 std::string_view name_of(State state) {

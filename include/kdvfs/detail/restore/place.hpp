@@ -151,7 +151,8 @@ struct Readers {
 
 /// Where a GPU's restore record and its lock are, and for whom they hold.
 ///
-/// A machine has one folder for all its users, /run/kdvfs, made by root: in it a folder for each
+/// A machine has one folder for all its users, /run/kdvfs, made by root, and refused where others
+/// may write to it, for they could hold any lock there and keep root out: in it a folder for each
 /// GPU, which a scheduler's prolog gives to the user of the job, and beside that the GPU's lock,
 /// which is made by root and only ever opened for reading (`flock` asks for no more, and where
 /// fs.protected_regular is 2 nobody may create over another's file). Nobody else may open it than
@@ -167,10 +168,11 @@ struct RestorePlace {
 
     /// Where this process keeps what it owes to a GPU.
     /// @param settings_file whose writers may set it; empty: root alone
-    /// @throws Error (refused) where the GPU is given to somebody else, (io) where no folder can be
-    /// made
+    /// @throws Error (refused) where the GPU is given to somebody else, or others than root may
+    /// write to the machine's folder, (io) where no folder can be made
     static RestorePlace of_this_process(const std::string& device, const std::string& settings_file,
                                         const std::string& machine = machine_root) {
+        require_closed(machine);
         if (::geteuid() == 0) {
             make_for_machine(machine, device, Readers::writers_of(settings_file));
         }
@@ -189,9 +191,10 @@ struct RestorePlace {
 
     /// Where the record and the lock of a device's owner are, for whoever only looks: nothing is
     /// made. Nothing where there is none.
-    /// @throws Error (refused) where the GPU is given to somebody else
+    /// @throws Error (refused) as `of_this_process`
     static std::optional<RestorePlace> find(const std::string& device,
                                             const std::string& machine = machine_root) {
+        require_closed(machine);
         const std::string shared_lock = machine + "/" + device + ".lock";
         const bool has_lock = may_read(shared_lock, device);
         if (has_lock) {
@@ -251,9 +254,10 @@ struct RestorePlace {
     }
 
     /// The lock of a record in `own_root()`: the machine's, where there is one.
-    /// @throws Error (refused) where the GPU is given to somebody else
+    /// @throws Error (refused) as `of_this_process`
     static std::string own_lock(const std::string& device,
                                 const std::string& machine = machine_root) {
+        require_closed(machine);
         const std::string shared_lock = machine + "/" + device + ".lock";
         return may_read(shared_lock, device) ? shared_lock : own_root() + "/" + device + ".lock";
     }
@@ -263,6 +267,20 @@ struct RestorePlace {
     [[nodiscard]] RestorePlace made_again(const std::string& device) const {
         const std::string root = lock.substr(0, lock.rfind('/'));
         return for_machine ? of_this_process(device, settings_file, root) : in_own(root, device);
+    }
+
+    /// @throws Error (refused) where others than its owner may write to the machine's folder
+    static void require_closed(const std::string& machine) {
+        struct stat status {};
+        if (::stat(machine.c_str(), &status) != 0) return;
+        if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
+        throw Error{Errc::refused,
+                    {.action = "keep locks and restore records",
+                     .object = machine,
+                     .vendor_words = "others than root may write to it",
+                     .remedy = "let an administrator remove what others have made in it, and chmod "
+                               "0755 " +
+                               machine}};
     }
 
 private:

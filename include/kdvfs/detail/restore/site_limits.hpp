@@ -116,9 +116,11 @@ inline SiteLimits parse_site_limits(std::string_view text, const std::string& pa
 
 /// The administrator's limits for a device: the file `limits` in the machine's folder, which root
 /// writes (a scheduler's prolog, say) and nobody else may. No file: no limits.
-/// @throws Error (refused) where others may write the file, (invalid_input) where it makes no sense
+/// @throws Error (refused) where others may write the file or the machine's folder, (invalid_input)
+/// where it makes no sense
 inline SiteLimits read_site_limits(const std::string& device,
                                    const std::string& machine = RestorePlace::machine_root) {
+    RestorePlace::require_closed(machine);
     const std::string path = machine + "/limits";
     const Descriptor file{::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
     if (!file.is_open()) {
