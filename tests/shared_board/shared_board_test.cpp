@@ -275,6 +275,41 @@ TEST_F(SharedBoard, OneDrivesTheOthersVoteAndTheHighestWins) {
     EXPECT_EQ(live_slots(), 0u);
 }
 
+/// A board that cannot be read for a while, as in a reset.
+struct ResettingBoard : SharedFiles {
+    using SharedFiles::SharedFiles;
+    [[nodiscard]] ClockState read_clock_state() const {
+        if (resets) throw Error{Errc::io, {"read the clocks", "board", "in reset", ""}};
+        return SharedFiles::read_clock_state();
+    }
+    bool resets = false;
+};
+
+TEST_F(SharedBoard, IsTakenOverByAVoterThatDoesNotTryInHaste) {
+    start_and_wait(0);
+    ResettingBoard board{board_};
+    detail::SharedClocks<ResettingBoard> clocks{board};
+    ASSERT_FALSE(clocks.drives());
+    board.resets = true;
+    kill(0);
+    unsigned failed = 0;
+    const auto takes_over = [&] {
+        clocks.may_be_free();  // as each attempt of its own makes it seem
+        try {
+            return clocks.take_over();
+        } catch (const Error&) {
+            ++failed;
+            return false;
+        }
+    };
+    ASSERT_TRUE(until([&] { return takes_over() || failed > 0; }));
+    EXPECT_FALSE(until(takes_over, 300ms));
+    EXPECT_EQ(failed, 1u);
+    board.resets = false;
+    EXPECT_TRUE(until(takes_over, 5s));
+    EXPECT_EQ(failed, 1u);
+}
+
 TEST_F(SharedBoard, ReportsNoKernelsEnergy) {
     start_and_wait(0);
     start_and_wait(1);

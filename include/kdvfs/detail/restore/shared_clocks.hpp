@@ -10,6 +10,7 @@
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -65,9 +66,12 @@ public:
     /// Drives from here on, where the driver has ended and nobody else was first: what it left is
     /// put back before this returns.
     /// @returns whether it does since this call
-    /// @throws Error where the device cannot be driven by this process; it goes on voting
+    /// @throws Error where the device cannot be driven by this process; it goes on voting, and does
+    ///         not try again for a second, then for twice as long each time
     bool take_over() {
         if (!slot_ || !free_.exchange(false, std::memory_order_acq_rel)) return false;
+        // An attempt opens and closes the lock, which looks like the end of another driver.
+        if (Clock::now() < next_attempt_) return false;
         try {
             own_.emplace(device_, place_of(device_),
                          DeviceLock::Patience{.at_least = std::chrono::milliseconds{20},
@@ -76,6 +80,8 @@ public:
         } catch (const Error& error) {
             own_.reset();
             if (error.code() == Errc::busy) return false;
+            next_attempt_ = Clock::now() + pause_;
+            pause_ = std::min<Clock::duration>(2 * pause_, std::chrono::minutes{1});
             throw;
         }
         voted_.reset();
@@ -116,6 +122,8 @@ public:
     }
 
 private:
+    using Clock = std::chrono::steady_clock;
+
     static RestorePlace place_of(const Device& device) {
         return RestorePlace::of_this_process(device.info().address, settings_file_of(device));
     }
@@ -140,8 +148,10 @@ private:
     std::optional<Error> driver_;
     std::string folder_;
     std::string lock_;
-    ClockState found_{};               ///< while it votes
-    std::optional<ClockState> voted_;  ///< what was applied last, while it votes
+    ClockState found_{};                ///< while it votes
+    std::optional<ClockState> voted_;   ///< what was applied last, while it votes
+    Clock::time_point next_attempt_{};  ///< to take over
+    Clock::duration pause_ = std::chrono::seconds{1};
     std::atomic<bool> drives_{false};
     std::atomic<bool> free_{false};
 };
