@@ -39,7 +39,10 @@ namespace kdvfs::inline v0_3::restore {
 /// It goes on behind two process images: the shell that was started ends at once, so the one that
 /// watches is an orphan that no `wait` of the program ever sees.
 inline constexpr std::string_view watchdog_head = R"sh(
-trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU USR1 USR2 XCPU XFSZ ALRM VTALRM PROF
+number=0
+while [ $((number += 1)) -le 64 ]; do # real-time ones, too: bash does not keep a mask
+    case $number in 9 | 17 | 18 | 19) ;; *) trap '' $number ;; esac # KILL, CHLD, CONT, STOP
+done
 set -f
 cd /
 owner=$1 started=$2
