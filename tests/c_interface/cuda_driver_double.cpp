@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// libcuda.so.1 without a GPU, for processes that only the driver serves: one device, whose work
+// libcuda.so.1 without a GPU, for processes that only the driver serves: two devices, whose work
 // runs in the order in which it is enqueued: on the calling thread, but for the clock loop of
 // switch_latency and what is enqueued behind it. Declared afresh from CUDA's
 // documentation, and the marker kernel from its PTX text, so that a slip in the library shows
@@ -28,12 +28,11 @@ constexpr int invalid_value = 1;
 constexpr int invalid_device = 101;
 constexpr int invalid_context = 201;
 
-int primary = 0;  // its address is the primary context
-int kernel = 0;   // and this the marker kernel
-int loop = 0;     // and this the clock loop
+std::array<int, 2> primary{};  // the markers of each device; the address is its primary context
+int kernel = 0;                // and this the marker kernel
+int loop = 0;                  // and this the clock loop
 thread_local void* current = nullptr;
 thread_local void* pushed_over = nullptr;
-int launches = 0;
 
 std::uint64_t now() {
     timespec time{};
@@ -51,7 +50,6 @@ T at(const std::byte* from, std::size_t offset) {
 
 /// Offsets and arithmetic as the PTX text has them.
 void run_marker(const std::byte* parameters) {
-    ++launches;
     *at<std::uint32_t*>(parameters, 0) = at<std::uint32_t>(parameters, 8);
     auto* const ring = at<std::byte*>(parameters, 16);
     if (ring == nullptr) return;
@@ -158,6 +156,7 @@ Queue& queue() {
 }
 
 int needs_context() { return current == nullptr ? invalid_context : success; }
+bool is_default(void* stream) { return reinterpret_cast<std::uintptr_t>(stream) <= 2; }
 
 }  // namespace
 
@@ -170,10 +169,10 @@ int cuGetErrorString(int, const char** words) {
 }
 int cuDeviceGet(int* device, int ordinal) {
     *device = ordinal;
-    return ordinal == 0 ? success : invalid_device;
+    return ordinal == 0 || ordinal == 1 ? success : invalid_device;
 }
-int cuDevicePrimaryCtxRetain(void** context, int) {
-    *context = &primary;
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+    *context = &primary.at(static_cast<std::size_t>(device));
     return success;
 }
 int cuCtxSetCurrent(void* context) {
@@ -195,21 +194,23 @@ int cuCtxGetCurrent(void** context) {
     return success;
 }
 int cuCtxGetDevice(int* device) {
-    *device = 0;
+    *device = current == &primary[1] ? 1 : 0;
     return needs_context();
 }
-int cuDeviceGetPCIBusId(char* text, int room, int) {
+int cuDeviceGetPCIBusId(char* text, int room, int device) {
     static constexpr char address[] = "0000:1b:00.0";
     if (room < static_cast<int>(sizeof address)) return invalid_value;
     std::memcpy(text, address, sizeof address);
+    if (device == 1) text[6] = 'c';
     return success;
 }
-int cuStreamGetCtx(void*, void** context) {
-    *context = &primary;
-    return success;
+int cuStreamGetCtx(void* stream, void** context) {
+    *context = is_default(stream) ? current : *static_cast<void**>(stream);
+    return *context == nullptr ? invalid_context : success;
 }
 int cuStreamCreate(void** stream, unsigned) {
     *stream = std::malloc(16);
+    *static_cast<void**>(*stream) = current;
     return needs_context();
 }
 int cuStreamDestroy_v2(void* stream) {
@@ -290,6 +291,7 @@ int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsig
         return success;
     }
     if (function != &kernel) return invalid_value;
+    ++*static_cast<int*>(current);
     const auto* const parameters = static_cast<const std::byte*>(arguments[0]);
     if (queue().is_empty()) {
         run_marker(parameters);
@@ -301,6 +303,9 @@ int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsig
     return success;
 }
 
-/// What tests ask: how many markers have run.
-int cuda_driver_double_markers() { return launches; }
+/// What tests ask: how many markers have been launched.
+int cuda_driver_double_markers() { return primary[0] + primary[1]; }
+int cuda_driver_double_markers_of(int device) {
+    return primary.at(static_cast<std::size_t>(device));
+}
 }

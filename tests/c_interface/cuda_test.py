@@ -62,6 +62,24 @@ class Measures(unittest.TestCase):
             self.assertEqual(failed, [])
             self.assertEqual(rows(gpu)["from_a_thread"]["calls"], 1)
 
+    def test_a_scope_on_the_default_stream_of_another_device_is_refused(self):
+        driver = ctypes.CDLL("libcuda.so.1")
+        contexts = [ctypes.c_void_p(), ctypes.c_void_p()]
+        for device, context in enumerate(contexts):
+            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        with kdvfs.measure("nvidia", 0, meter_every=1) as gpu:
+            try:
+                driver.cuCtxSetCurrent(contexts[0])
+                scope = gpu.scope("gemm").__enter__()
+                driver.cuCtxSetCurrent(contexts[1])
+                with self.assertRaises(kdvfs.Error):
+                    scope.__exit__(None, None, None)
+                with self.assertRaises(kdvfs.Error):
+                    scope.__enter__()
+                self.assertEqual(driver.cuda_driver_double_markers_of(1), 0)
+            finally:
+                driver.cuCtxSetCurrent(None)
+
     def test_the_number_and_the_address_are_one_gpu(self):
         with kdvfs.measure("nvidia", "0000:1b:00.0", meter_every=1) as by_address:
             with kdvfs.measure("nvidia", 0) as by_number:

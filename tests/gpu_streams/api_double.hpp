@@ -184,9 +184,10 @@ struct Api {
     static Home home(int device) { return device; }
     static std::string external(Stream stream, int, Home home) {
         ++world().device_lookups;
-        const int its = stream == nullptr ? world().current_device : stream->device;
+        const int its = is_default(stream) ? world().current_device : stream->device;
         return its == home ? "" : "it is another's";
     }
+    static bool is_default(Stream stream) { return stream == nullptr || is_per_thread(stream); }
     static bool is_per_thread(Stream stream) { return stream == per_thread(); }
     static Stream per_thread() {
         static StreamObject stream;

@@ -296,6 +296,33 @@ TYPED_TEST(Streams, OfAnotherDeviceAreAnError) {
     EXPECT_THROW(GpuStreams<TypeParam>{7}, Error);
 }
 
+TYPED_TEST(Streams, DefaultOnesAreLeftOnTheirOwnDeviceAlone) {
+    GpuStreams<TypeParam> gpu{0};
+    for (const auto stream : {typename TypeParam::Stream{}, TypeParam::per_thread()}) {
+        const TrackKey key = gpu.track_key(stream);
+        ASSERT_EQ(TypeParam::set_device(1), TypeParam::success);
+        EXPECT_THROW(static_cast<void>(gpu.key_now(key)), Error);
+        EXPECT_THROW(gpu.synchronize(stream), Error);
+        ASSERT_EQ(TypeParam::set_device(0), TypeParam::success);
+        EXPECT_EQ(gpu.key_now(key), key);
+    }
+}
+
+TYPED_TEST(Streams, DefaultOnesThatCannotBeLeftWithAMarkerAreLeftByTheHostsWord) {
+    GpuStreams<TypeParam> runtime{0};
+    RequestCell* cell = nullptr;
+    using Policies = PolicyRegistry<Bind<"outer", CapClock<Megahertz{1300}>>>;
+    const auto gpu = conformance::undriven_gpu(runtime, cell).template with<Policies>();
+    FrequencyScope<conformance::Outer> scope{gpu, nullptr};
+    const RequestWord entered = cell->load();
+    ASSERT_EQ(TypeParam::set_device(1), TypeParam::success);
+    EXPECT_THROW(scope.close(), Error);
+    EXPECT_EQ(cell->load(), entered) << "a marker went into the other device's stream";
+    ASSERT_EQ(TypeParam::set_device(0), TypeParam::success);
+    const FrequencyScope<conformance::Outer> next{gpu, nullptr};
+    EXPECT_NE(cell->load(), entered);
+}
+
 TYPED_TEST(Streams, PerThreadAreTracksOfTheirOwn) {
     GpuStreams<TypeParam> gpu{0};
     const TrackKey mine = gpu.track_key(TypeParam::per_thread());

@@ -450,7 +450,7 @@ struct MarkerTimestamp {
 /// `collect_timestamps`, which make no call of the vendor's runtime.
 /// - `track_key(stream)`: throws `Error` for a stream of another device;
 /// - `key_now(key)`: the key that its stream has now, by whether it is captured and who asks; the
-///   stream's device is not looked up again; throws `Error`;
+///   device of a default stream alone is looked up again; throws `Error`;
 /// - `make_cell()`: a cell valid until the process ends; throws `Error`;
 /// - `put_marker(stream, marker)`: enqueues, never waits; throws `Error` where the request was not
 ///   put, while a timestamp alone that fails is lost and counted;

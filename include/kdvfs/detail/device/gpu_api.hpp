@@ -34,6 +34,7 @@ struct CaptureState {
 /// - `home(device)`: what `external` compares streams with; the device is current;
 /// - `external(stream, device, home)`: why the stream is none of the device's, empty if it is; must
 ///   be legal while any stream is captured;
+/// - `is_default(stream)`: whether the handle names a stream of every device;
 /// - `make_device_memory`: zeroed, in the device's own memory;
 /// - `call_back<function>(stream, data)`: lets a host thread call `function(data)` in stream order;
 /// - `wall_clock_megahertz(device)`: of the clock that the marker kernel reads; a claim that
@@ -67,6 +68,7 @@ concept GpuApi = requires(typename Api::Stream stream, typename Api::Event event
     { Api::wall_clock_megahertz(device) } -> std::same_as<double>;
     home = Api::home(device);
     { Api::external(stream, device, home) } -> std::same_as<std::string>;
+    { Api::is_default(stream) } -> std::same_as<bool>;
     { Api::is_per_thread(stream) } -> std::same_as<bool>;
 
     status = Api::make_stream(&stream);

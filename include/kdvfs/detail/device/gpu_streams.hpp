@@ -92,16 +92,16 @@ public:
 
     [[nodiscard]] TrackKey track_key(StreamRef stream) {
         auto* const handle = stream.as<StreamObject>();
-        if (std::string words = Api::external(handle, device_, home_); !words.empty()) {
-            throw Error{Errc::invalid_input,
-                        {"enter a scope", object_, std::move(words),
-                         "use the kdvfs::Gpu of the stream's own device"}};
-        }
+        expect_own(handle, "enter a scope", "use the kdvfs::Gpu of the stream's own device");
         return key_of(handle);
     }
 
     [[nodiscard]] TrackKey key_now(const TrackKey& before) {
-        return key_of(before.stream.as<StreamObject>());
+        auto* const handle = before.stream.as<StreamObject>();
+        if (Api::is_default(handle)) {
+            expect_own(handle, "leave a scope", "leave it while the device of its GPU is current");
+        }
+        return key_of(handle);
     }
 
     [[nodiscard]] RequestCell* make_cell() {
@@ -167,7 +167,10 @@ public:
     }
 
     void synchronize(StreamRef stream) {
-        check(Api::synchronize(stream.as<StreamObject>()), "wait for a stream");
+        auto* const handle = stream.as<StreamObject>();
+        constexpr const char* action = "wait for a stream";
+        expect_own(handle, action, "use the kdvfs::Gpu of the stream's own device");
+        check(Api::synchronize(handle), action);
     }
 
     [[nodiscard]] TimePoint now() noexcept {
@@ -202,6 +205,12 @@ private:
     [[nodiscard]] MarkerWay way() const { return way_.load(std::memory_order_acquire); }
 
     // Streams.
+
+    void expect_own(Stream stream, const char* action, const char* remedy) const {
+        std::string words = Api::external(stream, device_, home_);
+        if (words.empty()) return;
+        throw Error{Errc::invalid_input, {action, object_, std::move(words), remedy}};
+    }
 
     [[nodiscard]] TrackKey key_of(Stream stream) const {
         CaptureState capture;

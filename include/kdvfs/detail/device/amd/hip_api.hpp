@@ -110,6 +110,8 @@ struct HipApi {
         return its < 0 ? "there is no such stream"
                        : "the stream is of HIP device " + std::to_string(its);
     }
+    /// Null, hipStreamLegacy (1) and hipStreamPerThread (2).
+    static bool is_default(Stream stream) { return reinterpret_cast<std::uintptr_t>(stream) <= 2; }
     /// hipStreamPerThread.
     static bool is_per_thread(Stream stream) {
         return stream == reinterpret_cast<Stream>(std::uintptr_t{2});

@@ -8,7 +8,6 @@
 #include <kdvfs/detail/io/shared_library.hpp>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -121,8 +120,10 @@ struct CudaApi {
         static_cast<void>(call(driver().current_context, &context));
         return context;
     }
-    /// A default stream is that of the context that is current.
+    /// A default stream is that of the context that is current; on a thread without one it is taken
+    /// for the default stream of `home`, and calls on it are made there.
     static std::string external(Stream stream, int, Home home) {
+        home_of_thread() = home;
         void* context = nullptr;
         const Status status = is_default(stream) ? call(driver().current_context, &context)
                                                  : call(driver().context_of, stream, &context);
@@ -132,6 +133,8 @@ struct CudaApi {
                                     "stream it is"
                                   : "the stream belongs to another CUDA context";
     }
+    /// Null, CU_STREAM_LEGACY (1) and CU_STREAM_PER_THREAD (2).
+    static bool is_default(Stream stream) { return reinterpret_cast<std::uintptr_t>(stream) <= 2; }
     static bool is_per_thread(Stream stream) { return stream == per_thread_stream(); }
 
     static Status make_stream(Stream* stream) {
@@ -316,7 +319,7 @@ private:
     }
 
     /// The same on a thread that has no context yet, which the runtime would give one: in the
-    /// stream's context, for default streams in that of the device that was opened last.
+    /// stream's context, for default streams in that which `external` was asked about here.
     template <class... Parameters, class... Arguments>
     static Status with_context(Stream stream, Status (*function)(Parameters...),
                                Arguments... arguments) {
@@ -324,7 +327,7 @@ private:
         if (status != invalid_context) return status;
         void* context = nullptr;
         if (is_default(stream) || call(driver().context_of, stream, &context) != success) {
-            context = last_context();
+            context = home_of_thread();
         }
         if (context == nullptr || call(driver().push_context, context) != success) return status;
         const Status again = call(function, arguments...);
@@ -346,18 +349,15 @@ private:
             if (status != success) return status;
         }
         context = primary;
-        last_context() = primary;
         return success;
     }
 
-    static std::atomic<void*>& last_context() {
-        static std::atomic<void*> context{nullptr};
+    static void*& home_of_thread() {
+        static thread_local constinit void* context = nullptr;
         return context;
     }
     /// CU_STREAM_PER_THREAD.
     static Stream per_thread_stream() { return reinterpret_cast<Stream>(std::uintptr_t{2}); }
-    /// Null, CU_STREAM_LEGACY (1) and CU_STREAM_PER_THREAD (2).
-    static bool is_default(Stream stream) { return reinterpret_cast<std::uintptr_t>(stream) <= 2; }
     static std::uint64_t number_of(const std::uint32_t* word) {
         return reinterpret_cast<std::uint64_t>(word);
     }
