@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
 
 #include <gtest/gtest.h>
@@ -108,6 +109,29 @@ TEST_F(Intervals, ReachFromNoWindowIntoAnother) {
     EXPECT_EQ(stretches[2].core_cycles, 0U);
     for (std::size_t i : {0, 1, 3, 4, 5}) EXPECT_TRUE(stretches[i].whole) << i;
     EXPECT_FALSE(stretches[6].whole);
+}
+
+TEST(Windows, AreOfOneStretchUntilAnIterationIsNotMetered) {
+    kdvfs::detail::MeteringWindows windows{1};
+    EXPECT_EQ(windows.stretch_of(windows.window()), 1U);
+    windows.begin(true, true);
+    const std::uint32_t second = windows.window();
+    windows.begin(true);
+    EXPECT_EQ(windows.window(), second);
+    EXPECT_NE(second, 1U);
+    EXPECT_EQ(windows.stretch_of(second), 1U);
+    windows.begin(false);
+    const std::uint32_t unmetered = windows.window();
+    windows.begin(true, true);
+    const std::uint32_t behind = windows.window();
+    windows.begin(true, true);
+    EXPECT_EQ(windows.stretch_of(unmetered), unmetered);
+    EXPECT_EQ(windows.stretch_of(behind), behind);
+    EXPECT_EQ(windows.stretch_of(windows.window()), behind);
+    EXPECT_EQ(windows.stretch_of(second), 1U) << "timestamps of before may come late";
+    for (int i = 0; i < 5000; ++i) windows.begin(i % 2 == 1);
+    EXPECT_EQ(windows.stretch_of(second), second) << "of long ago";
+    EXPECT_EQ(windows.stretch_of(windows.window()), windows.window());
 }
 
 TEST_F(Intervals, WithoutACycleCountSayNothingOfTheClock) {

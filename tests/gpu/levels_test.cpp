@@ -146,6 +146,8 @@ struct GpuWithRanges : Gpu {
     void leave_unmarked(const kdvfs::detail::ScopeToken& token) const {
         service().leave_unmarked(token);
     }
+    void begin_window() const { service().begin_window(); }
+    void begin_iteration(bool metered) const { service().begin_iteration(metered); }
 };
 
 /// A range is the sum of the scopes in it: the time between them is idle, and none of its own.
@@ -293,6 +295,35 @@ TEST_P(AroundTheLoop, TakesNoTimeOfWhatWasNotMetered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lengths, AroundTheLoop, testing::Values(8, 9, 10));
+
+/// Iterations in windows of their own, as those of a session, are metered all the same.
+TEST_F(Levels, AScopeAroundWindowsIsWholeUnlessWhatLiesBetweenThemWasNotMetered) {
+    const GpuWithRanges windows{simulated::open(device, gpu_options())};
+    const auto gpu = windows.with<Phases>();
+    double joules = 0;
+    constexpr int runs = 10;
+    for (int i = 0; i < runs; ++i) {
+        const bool whole = i % 2 == 0;
+        const double before = device.true_energy().count;
+        {
+            FrequencyScope<Forward> loop{gpu, stream};
+            for (int j = 0; j < 20; ++j) {
+                if (!whole && j == 10) windows.begin_iteration(false);
+                windows.begin_window();
+                launch<Middle>(gpu, stream, [&] { device.launch(stream, work(5)); });
+                device.launch(stream, work(10));
+            }
+        }
+        device.synchronize(stream);
+        if (whole) joules += device.true_energy().count - before;
+    }
+    device.advance(10ms);
+    const auto report = gpu.report();
+    EXPECT_EQ(row(report, "forward").calls, 10U);
+    EXPECT_EQ(row(report, "forward").metered_calls, 5U);
+    EXPECT_EQ(level(report, "forward").runs, 5U);
+    expect_holds(level(report, "forward").per_run(), joules / 5);
+}
 
 TEST_F(Levels, AScopeInItselfIsCountedOnce) {
     const auto gpu = simulated::open(device, gpu_options()).with<Phases>();

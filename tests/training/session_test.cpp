@@ -354,6 +354,32 @@ TEST(Sessions, FollowAPlanInTheProgramAsItPromises) {
 
 /// The simulated boards' own joules, with waits at their clock and without it, at clocks that come
 /// late. The plan is for the shortest iteration, so that waits are nearly all that differs.
+struct Epoch : Kernel<"epoch"> {};
+
+TEST(Sessions, LeaveAScopeAroundTheirIterationsWhole) {
+    Alone alone;
+    ThreadSession session{alone.stage.gpu(), alone.rank, alone.pipeline};
+    for (int epoch = 0; epoch < 3; ++epoch) {
+        const FrequencyScope<Epoch> around{alone.stage.gpu(), alone.stream};
+        for (int i = 0; i < 4; ++i) {
+            session.next_iteration();
+            for (const std::uint32_t m : {0U, 1U}) alone.run<Forward>(session, m);
+            for (const std::uint32_t m : {0U, 1U}) alone.run<Backward>(session, m);
+        }
+    }
+    session.check();
+    alone.stage.device().synchronize(alone.stream);
+    const measure::Report report = alone.stage.gpu().report();
+    const auto row = std::find_if(report.rows.begin(), report.rows.end(),
+                                  [](const auto& each) { return each.kernel.name == "epoch"; });
+    ASSERT_NE(row, report.rows.end());
+    EXPECT_EQ(row->metered_calls, 3U);
+    const auto level = std::find_if(report.levels.begin(), report.levels.end(),
+                                    [](const auto& each) { return each.scope.name == "epoch"; });
+    ASSERT_NE(level, report.levels.end());
+    EXPECT_EQ(level->runs, 3U);
+}
+
 TEST(Sessions, WaitAtTheClockOfLeastPower) {
     constexpr train::PipelineShape shape{train::Schedule::one_f_one_b, 4, 1, 6};
     simulated::Board stays_up = board();

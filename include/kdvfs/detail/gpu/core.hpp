@@ -387,12 +387,8 @@ public:
         meter_->next_iteration(*runtime_);
         work_begins();
     }
-    std::uint32_t begin_iteration(bool metered) override {
-        begin_plans();
-        const std::uint32_t window = meter_->begin_iteration(*runtime_, metered);
-        work_begins();
-        return window;
-    }
+    std::uint32_t begin_iteration(bool metered) override { return begin(metered, false); }
+    std::uint32_t begin_window() override { return begin(true, true); }
     void keep_record(bool on) override {
         if (in_forked_child()) return;
         meter_->keep_record(on);
@@ -495,6 +491,12 @@ private:
         return loop_ ? loop_->stalled_call() : std::nullopt;
     }
 
+    std::uint32_t begin(bool metered, bool own_window) {
+        begin_plans();
+        const std::uint32_t window = meter_->begin_iteration(*runtime_, metered, own_window);
+        work_begins();
+        return window;
+    }
     /// The next iteration of the plans that are followed.
     void begin_plans() {
         if (!scopes_.begin_iteration()) return;

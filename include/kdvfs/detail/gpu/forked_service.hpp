@@ -66,6 +66,7 @@ public:
     void trace_to(std::ostream&) override {}
     void end_trace() override {}
     std::uint32_t begin_iteration(bool) override { return 0; }
+    std::uint32_t begin_window() override { return 0; }
     [[nodiscard]] Duration sample_period() const override { return parents_.sample_period(); }
     void keep_record(bool) override {}
     [[nodiscard]] measure::MeterRecord take_record() override { return {}; }

@@ -117,22 +117,23 @@ public:
     }
     /// The same, metered or not as the caller says. Never waits: where the meter is busy (a report
     /// is made, a sample comes in), what the markers have left behind waits for the next time.
+    /// @param own as `MeteringWindows::begin` has it
     /// @returns the window of this iteration's timestamps
     template <class Runtime>
-    std::uint32_t begin_iteration(Runtime& runtime, bool metered) {
+    std::uint32_t begin_iteration(Runtime& runtime, bool metered, bool own = false) {
         if constexpr (CollectedBeside<Runtime>) {
-            windows_.begin(metered);
+            windows_.begin(metered, own);
             return windows_.window();
         }
         const std::unique_lock lock{mutex_, std::try_to_lock};
         if (solves_beside_) {
             if (lock) take_some(runtime);
-            windows_.begin(metered);
+            windows_.begin(metered, own);
             return windows_.window();
         }
         const bool free = lock && ingest(false);
         const TimePoint before = free ? drain(runtime) : TimePoint{};
-        windows_.begin(metered);
+        windows_.begin(metered, own);
         if (free) join_until(before);
         return windows_.window();
     }
@@ -507,7 +508,8 @@ private:
         const bool in_graph = window == MeteringWindows::in_graph;
         // A scope that was entered in a metered iteration may be left in another.
         if (in_graph || MeteringWindows::is_metered(window)) take_metered(timestamp);
-        builder_.take(timestamp, [this](const auto& stretch) { take_stretch(stretch); });
+        builder_.take(timestamp, windows_.stretch_of(window),
+                      [this](const auto& stretch) { take_stretch(stretch); });
     }
     /// What a timestamp says beside its scope.
     void take_metered(const MarkerTimestamp& timestamp) {

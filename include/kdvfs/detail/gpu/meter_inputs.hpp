@@ -119,6 +119,18 @@ public:
     /// Which stretch of iterations this is: metered ones have odd numbers, others even ones.
     [[nodiscard]] std::uint32_t window() const { return window_.load(std::memory_order_relaxed); }
     [[nodiscard]] static constexpr bool is_metered(std::uint32_t window) { return window % 2 == 1; }
+    /// The first window of those that a metered one is in without an unmetered one in between; an
+    /// unmetered one is alone, and so is one of long ago. For the one thread that drains
+    /// timestamps.
+    [[nodiscard]] std::uint32_t stretch_of(std::uint32_t window) const {
+        if (!is_metered(window)) return window;
+        const std::uint64_t gaps = gaps_begun_.load(std::memory_order_acquire);
+        for (std::uint64_t i = gaps; i > 0 && gaps - i < gaps_.size(); --i) {
+            const std::uint32_t gap = gaps_[(i - 1) % gaps_.size()].load(std::memory_order_relaxed);
+            if (gap < window) return gap + 1;
+        }
+        return gaps < gaps_.size() ? 1 : window;
+    }
     /// The window of timestamps in graphs, which are replayed in any iteration.
     static constexpr std::uint32_t in_graph = 0;
     /// The window of timestamps that only say how long scopes last: they are of no metered time.
@@ -155,22 +167,28 @@ public:
     void meter_every(unsigned iterations) {
         every_.store(std::max(iterations, 1U), std::memory_order_relaxed);
     }
-    void begin(bool metered) {
+    /// @param own a metered iteration has a window of its own, behind a metered one, too
+    void begin(bool metered, bool own = false) {
         begun_.fetch_add(1, std::memory_order_relaxed);
-        if (metered != metering()) window_.fetch_add(1, std::memory_order_relaxed);
+        if (metered != metering()) {
+            const std::uint32_t window = window_.fetch_add(1, std::memory_order_relaxed) + 1;
+            if (!metered) note_gap(window);
+        } else if (metered && own) {
+            window_.fetch_add(2, std::memory_order_relaxed);
+        }
         const std::lock_guard lock{beginning_};
         const std::uint64_t end = end_.load(std::memory_order_relaxed);
         if (end - front_.load(std::memory_order_acquire) == boundaries_.size()) {
             overflowed_.store(true, std::memory_order_relaxed);
             return;
         }
-        boundaries_[end % boundaries_.size()] = {expected(), metered};
+        boundaries_[end % boundaries_.size()] = {expected(), metered && !own};
         end_.store(end + 1, std::memory_order_release);
     }
     /// What began behind the first `drained` timestamps.
     struct Begun {
         bool any = false;
-        bool metered = true;  ///< all of it
+        bool metered = true;  ///< all of it, in the window before
     };
     /// For the one thread that drains timestamps; takes no lock.
     [[nodiscard]] Begun begun_before(std::uint64_t drained) {
@@ -188,9 +206,15 @@ public:
     }
 
 private:
+    void note_gap(std::uint32_t window) {
+        const std::uint64_t gaps = gaps_begun_.load(std::memory_order_relaxed);
+        gaps_[gaps % gaps_.size()].store(window, std::memory_order_relaxed);
+        gaps_begun_.store(gaps + 1, std::memory_order_release);
+    }
+
     struct Boundary {
         std::uint64_t behind = 0;  ///< so many timestamped markers
-        bool metered = true;
+        bool metered = true;       ///< and goes on in the window before
     };
     std::mutex beginning_;  ///< among launching threads alone
     std::array<Boundary, 1024> boundaries_{};
@@ -200,6 +224,8 @@ private:
     std::atomic<unsigned> every_;
     std::atomic<std::uint64_t> iteration_{0};
     std::atomic<std::uint32_t> window_{1};
+    std::array<std::atomic<std::uint32_t>, 1024> gaps_{};  ///< unmetered windows, the last ones
+    std::atomic<std::uint64_t> gaps_begun_{0};
     std::atomic<std::uint32_t> broken_at_{0};
     std::atomic<std::uint64_t> expected_{0};
     std::atomic<std::uint64_t> begun_{0};

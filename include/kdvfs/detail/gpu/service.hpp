@@ -71,6 +71,9 @@ public:
     /// Tells iterations apart, the caller choosing the metered ones.
     /// @returns the window that the records of this iteration carry, if it is metered
     virtual std::uint32_t begin_iteration(bool metered) = 0;
+    /// The same, metered in a window of its own: what scopes around iterations run is metered all
+    /// the same, from one to the next.
+    virtual std::uint32_t begin_window() = 0;
     /// How often the energy counter is to be read.
     [[nodiscard]] virtual Duration sample_period() const = 0;
     /// Keeps what is metered for `take_record`, or no longer.

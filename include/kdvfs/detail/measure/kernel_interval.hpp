@@ -60,8 +60,9 @@ namespace kdvfs::inline v0_3::measure {
 
 /// Pairs the timestamps of entering and leaving markers into intervals. An enclosing scope's time
 /// is its own only while nothing is nested in it: each moment of a track belongs to the innermost
-/// scope. What ran between two metering windows is not known: no stretch reaches from one into
-/// another. Timestamps of a track must come in stream order, tracks may be mixed. Not thread-safe.
+/// scope. What ran between two stretches of metered iterations is not known: none of a scope's
+/// reaches from one into another. Timestamps of a track must come in stream order, tracks may be
+/// mixed. Not thread-safe.
 class IntervalBuilder {
 public:
     /// A stretch of a scope's own time; `dwell` is the scope's whole duration, given with its last
@@ -73,7 +74,7 @@ public:
         std::uint64_t core_cycles = 0;
         std::optional<Duration> dwell;
         std::uint32_t place = 0;
-        bool whole = true;  ///< no other window has begun in the scope so far
+        bool whole = true;  ///< the metering has gone on all the time since it was entered
     };
     /// Where scopes lie that a scope of this kind, at `parent`, directly encloses.
     struct Place {
@@ -83,18 +84,23 @@ public:
 
     template <class Sink>
     void take(const MarkerTimestamp& timestamp, Sink sink) {
+        take(timestamp, timestamp.tag.window, sink);
+    }
+    /// @param metering the first window of those that were metered without an end up to the
+    ///                 timestamp's; 0: a graph's timestamp, which may be of any
+    template <class Sink>
+    void take(const MarkerTimestamp& timestamp, std::uint32_t metering, Sink sink) {
         auto& open = open_of(timestamp.tag.track);
-        begin_window(open, timestamp);
+        begin_metering(open, metering, timestamp);
         if (!timestamp.tag.leaving) {
             std::uint32_t place = 0;
-            std::uint32_t window = timestamp.tag.window;
             if (!open.empty()) {
                 place = place_in(open.back());
-                window = open.back().window;
+                metering = open.back().metering;
                 close_stretch(open.back(), timestamp, std::nullopt, sink);
             }
             open.push_back({timestamp.tag, timestamp.time, timestamp.time, timestamp.core_cycles,
-                            timestamp.unit, place, window});
+                            timestamp.unit, place, metering});
             return;
         }
         const auto entered = std::find_if(open.rbegin(), open.rend(), [&](const Open& scope) {
@@ -143,7 +149,7 @@ private:
         std::uint64_t cycles;
         std::uint32_t unit;
         std::uint32_t place;
-        std::uint32_t window;  // of the last timestamp on the track
+        std::uint32_t metering;  // of the last timestamp on the track
         bool whole = true;
 
         /// A stretch of its own time begins.
@@ -154,13 +160,13 @@ private:
         }
     };
 
-    /// Where the timestamp is the track's first in a window, the time before it is in no stretch.
-    /// Graphs, whose window is 0, are replayed in any.
-    static void begin_window(std::vector<Open>& open, const MarkerTimestamp& timestamp) {
-        const std::uint32_t window = timestamp.tag.window;
-        if (open.empty() || window == 0 || window == open.back().window) return;
+    /// Where the timestamp is the track's first since metering began, the time before it is in no
+    /// stretch.
+    static void begin_metering(std::vector<Open>& open, std::uint32_t metering,
+                               const MarkerTimestamp& timestamp) {
+        if (open.empty() || metering == 0 || metering == open.back().metering) return;
         for (Open& scope : open) {
-            scope.window = window;
+            scope.metering = metering;
             scope.whole = false;
         }
         open.back().restart(timestamp);

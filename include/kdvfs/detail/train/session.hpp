@@ -328,8 +328,7 @@ private:
             else if (!step.as_found && std::exchange(is_as_found_, false))
                 scopes_.follow(*followed_);
         }
-        service_->begin_iteration(false);
-        const std::uint32_t window = service_->begin_iteration(true);
+        const std::uint32_t window = service_->begin_window();
         if (phase_ == SessionPhase::following) ran_[window] = {iteration_, followed_, step};
         return window;
     }
@@ -408,8 +407,8 @@ private:
         scopes_.run_all_at(step.clock);
         if (!step.metered) end_block();
         const bool begins = step.metered && block_iterations_ == 0;
-        if (begins) service_->begin_iteration(false);
-        const std::uint32_t window = service_->begin_iteration(step.metered);
+        const std::uint32_t window =
+            begins ? service_->begin_window() : service_->begin_iteration(step.metered);
         if (begins) recorder_.begin({.window = window, .clock = step.clock, .stage = step.stage});
         if (step.metered) ++block_iterations_;
     }
@@ -761,8 +760,7 @@ private:
         const bool follows = step.as == PipelineRun::As::planned && !measures_only_;
         if (!follows && !std::exchange(is_as_found_, true)) scopes_.run_all_at(std::nullopt);
         if (follows && std::exchange(is_as_found_, false)) scopes_.follow(*followed_);
-        service_->begin_iteration(false);
-        const std::uint32_t window = service_->begin_iteration(true);
+        const std::uint32_t window = service_->begin_window();
         if (!first_plan_->operations.empty())
             ran_[window] = {iteration_, followed_, {.as_found = !follows}};
         phase_ = session_phase(run_->phase());
