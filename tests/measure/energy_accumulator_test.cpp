@@ -159,7 +159,6 @@ TEST_F(Accumulating, ALevelsJoulesAreThoseOfWholeRunsWhereverTheWalkStops) {
                 1e-3 * joules / (runs + 1));
 }
 
-/// Noise that lasts while the board idles says nothing of its noise under load.
 /// A run whose end was lost, or that was not metered all the time, is no run, and its time is not
 /// the next one's.
 TEST_F(Accumulating, ARunThatIsNotWholeAddsNothingToItsLevel) {
@@ -195,6 +194,68 @@ TEST_F(Accumulating, ARunThatIsNotWholeAddsNothingToItsLevel) {
     EXPECT_LT(row.call_time_half_width, 1us) << "each took 1 ms";
 }
 
+/// The phase ends with its last kernel, in the moment at which scopes are spoilt.
+TEST_F(Accumulating, ARunThatEndsWhereScopesAreSpoiltIsWhole) {
+    const KernelId phase = kernels.id("phase");
+    EnergyAccumulator accumulator{kernels};
+    accumulator.add_place(0, phase);
+    constexpr std::uint64_t runs = 80;
+    for (std::uint64_t i = 0; i < runs; ++i) {
+        work.run(gelu, microseconds(4000, 9000), 420);
+        accumulator.add(work.intervals.back());
+        work.run(gemm, 10ms, 650);
+        work.intervals.back().place = 1;
+        accumulator.add(work.intervals.back());
+        accumulator.end_enclosing(
+            {.kernel = phase, .start = at(work.now()), .end = at(work.now())});
+        accumulator.iteration(at(work.now()), IterationMark::scopes_spoilt);
+    }
+    for (const auto& sample : work.samples(10ms)) accumulator.add(sample);
+    accumulator.advance(at(work.now() + 1ms));
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.levels.size(), 1U);
+    EXPECT_EQ(filled.levels[0].runs, runs);
+    EXPECT_NEAR(filled.levels[0].time.count(), runs * 10e-3, 1e-6);
+    EXPECT_NEAR(filled.levels[0].per_run().joules.count, 6.5, 1e-2);
+}
+
+/// Runs of one phase on two tracks, in turn: those on the second, which are not whole, end within
+/// those on the first.
+TEST_F(Accumulating, ARunThatIsNotWholeTakesNothingFromOneOnAnotherTrack) {
+    const KernelId phase = kernels.id("phase");
+    EnergyAccumulator accumulator{kernels};
+    accumulator.add_place(0, phase);
+    constexpr std::uint64_t runs = 80;
+    const auto run = [&](std::uint32_t track, Duration length) {
+        work.run(gemm, length, 650);
+        work.intervals.back().place = 1;
+        work.intervals.back().track = {track};
+        accumulator.add(work.intervals.back());
+    };
+    const auto end = [&](std::uint32_t track, bool whole) {
+        accumulator.end_enclosing({.kernel = phase,
+                                   .track = {track},
+                                   .start = at(work.now()),
+                                   .end = at(work.now()),
+                                   .whole = whole});
+    };
+    for (std::uint64_t i = 0; i < runs; ++i) {
+        work.idle(microseconds(4000, 9000));
+        run(0, 10ms);
+        run(1, 5ms);
+        end(1, false);
+        run(0, 10ms);
+        end(0, true);
+    }
+    for (const auto& sample : work.samples(10ms)) accumulator.add(sample);
+    accumulator.advance(at(work.now() + 1ms));
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.levels.size(), 1U);
+    EXPECT_EQ(filled.levels[0].runs, runs);
+    EXPECT_NEAR(filled.levels[0].time.count(), runs * 20e-3, 1e-6);
+}
+
+/// Noise that lasts while the board idles says nothing of its noise under load.
 TEST_F(Accumulating, ABoardThatDriftsBeforeItsFirstKernelWidensNoInterval) {
     const auto half_width = [&](Duration before) {
         work = {};

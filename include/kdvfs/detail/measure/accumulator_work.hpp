@@ -191,8 +191,8 @@ private:
         }
         samples_time_ = sampled;
     }
-    void run(KernelId kernel, ClockPoint applied, std::uint32_t place, Seconds share, bool in_row,
-             std::optional<RunPart> part);
+    void run(KernelId kernel, TrackId track, ClockPoint applied, std::uint32_t place, Seconds share,
+             bool in_row, std::optional<RunPart> part);
     void idle(Seconds time, ClockPoint applied, bool in_row) {
         const auto add = [this] { return add_column(false, true); };
         const bool in_iteration = keeps_samples() && levels_.in_iteration();
@@ -206,8 +206,8 @@ private:
         sample_time(column, time.count());
         if (in_row) add_time(at_clock, time.count());
     }
-    void scope_ended(KernelId kernel, bool whole) {
-        if (levels_.any()) levels_.end_run(kernel, whole);
+    void scope_ended(KernelId kernel, TrackId track, bool whole) {
+        if (levels_.any()) levels_.end_run(kernel, track, whole);
     }
     void mark_iteration(IterationMark mark) { levels_.mark_iteration(mark); }
     void end_row(double joules, Seconds time, bool metered);
@@ -295,8 +295,9 @@ private:
     std::uint64_t overflowed_rows_ = 0;
 };
 
-inline void EnergyAccumulator::Work::run(KernelId kernel, ClockPoint applied, std::uint32_t place,
-                                         Seconds share, bool in_row, std::optional<RunPart> part) {
+inline void EnergyAccumulator::Work::run(KernelId kernel, TrackId track, ClockPoint applied,
+                                         std::uint32_t place, Seconds share, bool in_row,
+                                         std::optional<RunPart> part) {
     facts_.of(kernel).applied.add(applied, std::chrono::duration_cast<Duration>(share));
     ran_seconds_ += share.count();
     auto column = columns_.find(kernel, applied);
@@ -305,7 +306,7 @@ inline void EnergyAccumulator::Work::run(KernelId kernel, ClockPoint applied, st
         row_overflowed_ = row_overflowed_ || in_row;
         return;
     }
-    if (levels_.any()) levels_.run(kernel, place, *column, share.count(), in_row);
+    if (levels_.any()) levels_.run(kernel, track, place, *column, share.count(), in_row);
     if (knows_lateness_) late_.add(*column, share.count());
     sample_time(*column, share.count());
     room_.run(*column, share.count());

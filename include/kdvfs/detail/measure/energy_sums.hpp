@@ -327,7 +327,8 @@ struct LevelTime {
 /// Sums up how long each kernel ran within each scope that encloses others, and within iterations.
 /// A moment counts once in each scope that encloses it, however often that scope encloses itself;
 /// a run's time counts once the run has ended, as the run does, so that joules a run are those of
-/// whole ones wherever the walk stops. Not thread-safe.
+/// whole ones wherever the walk stops; what runs on one track is of no run on another. Not
+/// thread-safe.
 class EnergyLevels {
 public:
     /// Scopes at `place` lie directly in a scope of kernel `enclosing`, which lies at `parent`.
@@ -342,44 +343,38 @@ public:
 
     void mark_iteration(IterationMark mark) {
         if (mark == IterationMark::scopes_spoilt) {
-            for (std::size_t i = iteration + 1; i < levels_.size(); ++i) levels_[i].going_on = {};
+            for (std::size_t i = iteration + 1; i < levels_.size(); ++i) levels_[i].forget_runs();
             return;
         }
         Level& all = levels_[iteration];
-        if (in_iteration_ && mark != IterationMark::spoilt) all.end_run();
-        all.going_on = {};
+        all.end_run(every_track, in_iteration_ && mark != IterationMark::spoilt);
         in_iteration_ = mark == IterationMark::begins;
     }
 
     [[nodiscard]] bool in_iteration() const { return in_iteration_; }
     /// Any level may have some of a kernel's time.
     [[nodiscard]] bool any() const { return in_iteration_ || levels_.size() > 1; }
-    /// A kernel at `place` ran for `seconds`, whose joules are under `column`.
-    void run(KernelId kernel, std::uint32_t place, std::size_t column, double seconds,
-             bool counted) {
+    /// A kernel at `place` of a track ran for `seconds`, whose joules are under `column`.
+    void run(KernelId kernel, TrackId track, std::uint32_t place, std::size_t column,
+             double seconds, bool counted) {
         const std::size_t own = kernel.value < by_kernel_.size() ? by_kernel_[kernel.value] : none;
         const std::vector<std::size_t>& around = places_[place < places_.size() ? place : 0];
         for (const std::size_t level : around) {
-            levels_[level].going_on.add(column, seconds, counted);
+            levels_[level].going_on(track).add(column, seconds, counted);
         }
         if (own != none && std::find(around.begin(), around.end(), own) == around.end()) {
-            levels_[own].going_on.add(column, seconds, counted);
+            levels_[own].going_on(track).add(column, seconds, counted);
         }
-        if (in_iteration_) levels_[iteration].going_on.add(column, seconds, counted);
+        add_to_iteration(column, seconds, counted);
     }
     /// A run of `kernel` is over. @param whole all of it was metered; else it is no run
-    void end_run(KernelId kernel, bool whole) {
+    void end_run(KernelId kernel, TrackId track, bool whole) {
         if (kernel.value >= by_kernel_.size() || by_kernel_[kernel.value] == none) return;
-        Level& level = levels_[by_kernel_[kernel.value]];
-        if (whole) {
-            level.end_run();
-        } else {
-            level.going_on = {};
-        }
+        levels_[by_kernel_[kernel.value]].end_run(track, whole);
     }
     /// No kernel ran for `seconds`.
     void idle(std::size_t column, double seconds, bool counted) {
-        if (in_iteration_) levels_[iteration].going_on.add(column, seconds, counted);
+        add_to_iteration(column, seconds, counted);
     }
 
     /// The iteration, where one has ended, then the enclosing scopes.
@@ -394,28 +389,61 @@ public:
 private:
     static constexpr std::size_t iteration = 0;
     static constexpr std::size_t none = ~std::size_t{0};
+    static constexpr TrackId every_track{~std::uint32_t{0}};
 
+    /// The time of a run that has not ended. Used again for the next one, of any track.
+    struct OpenRun {
+        std::optional<TrackId> track{};
+        LevelTime time{};
+    };
     struct Level {
         LevelTime ended{};
-        LevelTime going_on{};  // of runs that have not ended
+        std::vector<OpenRun> open{};
 
-        void end_run() {
+        LevelTime& going_on(TrackId track) {
+            auto found = find(track);
+            if (found == open.end()) found = find(std::nullopt);
+            if (found == open.end()) found = open.insert(found, OpenRun{});
+            found->track = track;
+            return found->time;
+        }
+        void end_run(TrackId track, bool whole) {
+            if (whole) add_run(going_on(track));
+            if (const auto found = find(track); found != open.end()) forget(*found);
+        }
+        void forget_runs() {
+            for (OpenRun& run : open) forget(run);
+        }
+
+    private:
+        std::vector<OpenRun>::iterator find(std::optional<TrackId> track) {
+            return std::find_if(open.begin(), open.end(),
+                                [&](const OpenRun& run) { return run.track == track; });
+        }
+        void add_run(const LevelTime& run) {
+            const std::vector<double>& seconds = run.column_seconds;
             ++ended.runs;
-            ended.counted_seconds += std::exchange(going_on.counted_seconds, 0);
-            std::vector<double>& seconds = going_on.column_seconds;
+            ended.counted_seconds += run.counted_seconds;
             ended.run_seconds.add(std::accumulate(seconds.begin(), seconds.end(), 0.0));
-            for (std::size_t j = 0; j < seconds.size(); ++j) {
-                ended.add(j, std::exchange(seconds[j], 0), false);
-            }
+            for (std::size_t j = 0; j < seconds.size(); ++j) ended.add(j, seconds[j], false);
+        }
+        static void forget(OpenRun& run) {
+            run.track.reset();
+            run.time.counted_seconds = 0;
+            std::fill(run.time.column_seconds.begin(), run.time.column_seconds.end(), 0.0);
         }
     };
+
+    void add_to_iteration(std::size_t column, double seconds, bool counted) {
+        if (in_iteration_) levels_[iteration].going_on(every_track).add(column, seconds, counted);
+    }
 
     std::size_t level_of(KernelId scope) {
         if (by_kernel_.size() <= scope.value) by_kernel_.resize(scope.value + std::size_t{1}, none);
         std::size_t& level = by_kernel_[scope.value];
         if (level == none) {
             level = levels_.size();
-            levels_.push_back({.ended = {.scope = scope}});
+            levels_.emplace_back().ended.scope = scope;
         }
         return level;
     }

@@ -50,12 +50,13 @@ enum class IterationMark { begins, ends, spoilt, scopes_spoilt };
 /// one walk along the time axis. What it finds goes to a `Sink`:
 /// - `passes(from, to, known)`: what follows up to the next is of this time, of which all is known
 ///   or not;
-/// - `run(kernel, applied, place, share, in_row, part)`: for this long a kernel ran, in the row
+/// - `run(kernel, track, applied, place, share, in_row, part)`: for this long a kernel ran, in the
+/// row
 ///   or outside any (of n kernels that overlap, each has 1/n of the time, since nothing says more);
 ///   in which part of the run, nothing where it is not walked in parts; `idle(time, applied,
 ///   in_row)`: for this long none did;
-/// - `scope_ended(kernel, whole)`: its run has been walked over, all of it or, where not all was
-///   metered, what was; `mark_iteration(mark)`;
+/// - `scope_ended(kernel, track, whole)`: its run has been walked over, all of it or, where not all
+///   was metered, what was; `mark_iteration(mark)`: `scopes_spoilt` behind the ends of that moment;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
 ///   because the counter lost its thread or, impossibly, went back;
@@ -96,7 +97,10 @@ public:
         clocks_.items.push_back({at, applied});
     }
     void metering(TimePoint at, bool on) { metering_.items.push_back({at, on}); }
-    void iteration(TimePoint at, IterationMark mark) { iterations_.items.push_back({at, mark}); }
+    void iteration(TimePoint at, IterationMark mark) {
+        auto& marks = mark == IterationMark::scopes_spoilt ? spoilt_ : iterations_;
+        marks.items.push_back({at, mark});
+    }
 
     /// Walks up to `until`: nothing that began before it may come later.
     template <class Sink>
@@ -158,6 +162,7 @@ private:
     /// A kernel that runs, or one that ended since the last sample and waits for the next.
     struct Run {
         KernelId kernel;
+        TrackId track;
         std::uint32_t place;
         TimePoint start;
         TimePoint end;
@@ -211,6 +216,7 @@ private:
     Queue<At<ClockPoint>> clocks_;
     Queue<At<bool>> metering_;
     Queue<At<IterationMark>> iterations_;
+    Queue<At<IterationMark>> spoilt_;
     std::size_t burst_ = 0;  // intervals since `fills` was asked
     std::size_t longest_burst_ = 0;
 
@@ -231,7 +237,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
     samples_.sort();
     while (walked_to_ < until) {
         TimePoint next = std::min({until, intervals_.next(), samples_.next(), clocks_.next(),
-                                   metering_.next(), iterations_.next()});
+                                   metering_.next(), iterations_.next(), spoilt_.next()});
         for (const Run& run : running_) next = std::min(next, next_edge(run));
         if (next > walked_to_) pass(next, sink);
         end_runs(walked_to_, sink);
@@ -253,15 +259,17 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
             if (interval.end > walked_to_) {
                 start(interval);
             } else if (interval.ends_scope) {
-                sink.scope_ended(interval.kernel, interval.whole);
+                sink.scope_ended(interval.kernel, interval.track, interval.whole);
             }
         }
+        while (spoilt_.next() <= walked_to_) sink.mark_iteration(spoilt_.pop().value);
     }
     intervals_.forget_popped();
     samples_.forget_popped();
     clocks_.forget_popped();
     metering_.forget_popped();
     iterations_.forget_popped();
+    spoilt_.forget_popped();
 }
 
 /// Hands out the time up to `to`, in which nothing changes.
@@ -274,7 +282,8 @@ void SampleJoin::pass(TimePoint to, Sink& sink) {
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
         for (const Run& run : running_) {
-            sink.run(run.kernel, applied_, run.place, share, in_row, part(run, walked_to_));
+            sink.run(run.kernel, run.track, applied_, run.place, share, in_row,
+                     part(run, walked_to_));
         }
     }
     walked_to_ = to;
@@ -313,9 +322,8 @@ inline void SampleJoin::start(const KernelInterval& interval) {
         ++overflows_;
         return;
     }
-    Run run{interval.kernel, interval.place, interval.start,
-            interval.end,    applied_,       interval.ends_scope,
-            interval.whole,  false,          {}};
+    Run run{interval.kernel, interval.track,      interval.place, interval.start, interval.end,
+            applied_,        interval.ends_scope, interval.whole, false,          {}};
     if (running_.empty()) {
         run.direct =
             last_ && interval.start >= walked_to_ && interval.end - interval.start > direct_from_;
@@ -329,7 +337,7 @@ template <class Sink>
 void SampleJoin::end_runs(TimePoint now, Sink& sink) {
     std::erase_if(running_, [&](const Run& run) {
         if (run.end > now) return false;
-        if (run.ends_scope) sink.scope_ended(run.kernel, run.whole);
+        if (run.ends_scope) sink.scope_ended(run.kernel, run.track, run.whole);
         if (run.direct && ended_.size() < capacity_) ended_.push_back(run);
         return true;
     });

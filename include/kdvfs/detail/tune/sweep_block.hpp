@@ -150,12 +150,12 @@ private:
         std::map<KernelId, Tally>& tallies;
 
         void passes(TimePoint, TimePoint, bool) const {}
-        void run(KernelId kernel, ClockPoint, std::uint32_t, Seconds share, bool,
+        void run(KernelId kernel, TrackId, ClockPoint, std::uint32_t, Seconds share, bool,
                  std::optional<measure::RunPart>) const {
             tallies[kernel].share += share;
         }
         void idle(Seconds, ClockPoint, bool) const {}
-        void scope_ended(KernelId, bool) const {}
+        void scope_ended(KernelId, TrackId, bool) const {}
         void mark_iteration(measure::IterationMark) const {}
         void end_row(double, Seconds, bool) const {}
         void break_row(bool) const {}
