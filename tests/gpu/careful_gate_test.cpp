@@ -123,7 +123,7 @@ TEST(CarefulGate, PutsNoMarkersWhereNothingCanPay) {
     EXPECT_EQ(sum(gpu.report().scopes), 200u);
 }
 
-/// Scopes for the highest clocks put no markers until something lowers them.
+/// Scopes for auto put no markers until something lowers the clocks.
 class UnmarkedScopes : public OnSimulatedGpu {
 protected:
     BoundGpu<UnmeteredPolicies> gpu =
@@ -244,6 +244,64 @@ TEST_F(UnmarkedScopes, KeepTheirClockBesideARequest) {
     run(stream, 1);
     device.synchronize();
     EXPECT_EQ(probed, (Clocks{as_found, as_found, as_found})) << "it is open";
+}
+
+TEST_F(UnmarkedScopes, AreHeldToACeilingThatComesLater) {
+    FrequencyScope<Free> scope{gpu, stream};
+    run(stream, 1);
+    device.synchronize();
+    GpuOptions limited = gpu_options();
+    limited.controller.never_above = middle;
+    const Gpu again = simulated::open(device, limited);
+    run(stream, 1);
+    device.synchronize();
+    EXPECT_EQ(probed, (Clocks{as_found, middle})) << "it is open";
+    const FrequencyScope<Free> later{gpu, other};
+    device.synchronize();
+    EXPECT_GT(device.markers(), 0u);
+}
+
+struct Highest : Kernel<"highest"> {};
+using ForHighest =
+    PolicyRegistry<Bind<"highest", CapClock<1700_MHz>>, Bind<"free", AutoClock>, Unmetered>;
+
+/// A ceiling is below what auto, and the highest listed clock, ask for.
+TEST(Ceiling, HoldsForScopesThatAskForNoLessThanTheHighestClock) {
+    simulated::Device device{simulated::mi210(), device_options()};
+    GpuOptions options = gpu_options();
+    options.controller.never_above = middle;
+    const auto gpu = simulated::open(device, options).with<ForHighest>();
+    auto* const stream = device.create_stream();
+    const auto held_in = [&](const auto& scope) {
+        static_cast<void>(scope);
+        device.synchronize(stream);
+        return device.effective_clocks();
+    };
+    EXPECT_EQ(held_in(FrequencyScope<Free>{gpu, stream}), middle);
+    EXPECT_EQ(held_in(FrequencyScope<Highest>{gpu, stream}), middle);
+    EXPECT_EQ(gpu.report().scopes.stream_redundant, 0u);
+}
+
+/// On an RTX 3080 Ti memory locked at its highest clock takes less voltage than memory on auto
+/// (arXiv 2601.08539).
+TEST(HighestClocks, AreSetWhereTheyAreAskedFor) {
+    using Locked = PolicyRegistry<Bind<"highest", CapClock<auto_clock, 9501_MHz>>,
+                                  Bind<"slow", CapClock<2100_MHz>>, Bind<"kept", KeepClock>,
+                                  Bind<"free", AutoClock>, Unmetered>;
+    simulated::Device device{simulated::rtx_3080_ti(), device_options()};
+    const auto gpu = simulated::open(device, gpu_options()).with<Locked>();
+    auto* const stream = device.create_stream();
+    const auto set_in = [&](const auto& scope) {
+        static_cast<void>(scope);
+        device.synchronize(stream);
+        return device.read_clock_state().cap;
+    };
+    EXPECT_EQ(set_in(FrequencyScope<Free>{gpu, stream}), ClockPoint{});
+    EXPECT_EQ(set_in(FrequencyScope<Kept>{gpu, stream}), ClockPoint{});
+    EXPECT_EQ(device.markers(), 0u);
+    EXPECT_EQ(set_in(FrequencyScope<Highest>{gpu, stream}), (ClockPoint{auto_clock, {9501}}));
+    EXPECT_EQ(set_in(FrequencyScope<Slow>{gpu, stream}), (ClockPoint{{2100}, auto_clock}));
+    EXPECT_EQ(gpu.report().scopes.stream_redundant, 1u);
 }
 
 }  // namespace

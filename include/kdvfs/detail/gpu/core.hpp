@@ -262,6 +262,7 @@ public:
         }
         windows_.meter_every(merged_->meter_every);
         arbiter_.limit(on_listed_clocks(merged_->controller, clocks_), runtime_->now());
+        scopes_.note_lowering(nullptr, merged_->controller.never_above);
         wake_unless_retired();
     }
 

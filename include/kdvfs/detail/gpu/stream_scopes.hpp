@@ -66,6 +66,7 @@ public:
     /// Whom to wake. Before the first scope.
     void drive_with(ControlLoop& loop) {
         loop_ = &loop;
+        note_lowering(nullptr, gpu_.options.controller.never_above);
         const IdleClock& idle = gpu_.options.idle_clock;
         if (!idle.clock || gpu_.arbiter.measure_only()) return;
         note_lowering(nullptr, *idle.clock);
@@ -199,8 +200,8 @@ public:
         return followed;
     }
 
-    /// Clocks are about to be asked for: where they are the first that lower one, scopes for the
-    /// highest clocks put markers from here on.
+    /// Clocks are about to be asked for, or bound what is: where they are the first that lower one,
+    /// scopes for auto put markers from here on.
     /// @param track of the request; null for one without a stream
     void note_lowering(const StreamTrack* track, ClockPoint point) {
         if (!gpu_.gate.begins_lowering(point)) return;
@@ -391,7 +392,8 @@ private:
         return !gpu_.arbiter.shielded() && gpu_.gate.begin_trial(kind, now);
     }
 
-    /// Scopes for the highest clocks put no markers while nothing lowers them.
+    /// Scopes for auto put no markers while nothing lowers the clocks. Those for the highest clocks
+    /// do: where the board chooses, it may draw more, or take another voltage.
     /// @param outcome changed where that is so
     /// @param wanted  what the scope asks for
     TrackStep enter_track(StreamTrack& track, const ScopeKind& kind, RequestIndex wanted,
@@ -399,7 +401,7 @@ private:
         const RequestWord before = track.word();
         const bool needs_none = outcome == ScopeOutcome::asked && before.request() == no_request &&
                                 !gpu_.options.controller.may_leave_found_limits &&
-                                !gpu_.gate.lowers(kind.request.point);
+                                kind.request.point.is_auto();
         if (needs_none && !gpu_.gate.lowering()) {
             const TrackStep step = track.enter_unmarked(kind.index, kind.number);
             // Whoever lowers a clock first looks for it behind saying so.
