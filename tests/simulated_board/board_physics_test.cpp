@@ -283,6 +283,21 @@ TEST(LimitDroop, FollowsTheLoad) {
         << "no limit was requested";
 }
 
+TEST(LimitDroop, HoldsBelowTheCeilingOfAnAveragingLimiterToo) {
+    Board board = small_board();
+    board.power_cap = {400};
+    board.limit_droop = 0.28;
+    const ClockPoint cap{1500_MHz, auto_clock};
+    const OperatingPoint at_once = operate(board, compute_bound(), cap);
+    const OperatingPoint free = simulated::operate_below(board, compute_bound(), cap, 1e4);
+    EXPECT_EQ(free.core, at_once.core);
+    EXPECT_EQ(free.power, at_once.power);
+    EXPECT_FALSE(free.power_limited);
+    const OperatingPoint held = simulated::operate_below(board, compute_bound(), cap, 1000);
+    EXPECT_EQ(held.core, 1000_MHz) << "the lower of the two";
+    EXPECT_TRUE(held.power_limited);
+}
+
 TEST(PowerLimit, LowersMemoryWhereTheBoardDoes) {
     Board board = capped_at(small_board(), 130);
     const OperatingPoint core_alone = operate(board, compute_bound(), {});

@@ -188,10 +188,13 @@ KDVFS_INLINE OperatingPoint operate(const Board& board, const KernelModel& kerne
 KDVFS_INLINE OperatingPoint operate_below(const Board& board, const KernelModel& kernel,
                                           ClockPoint cap, double ceiling_mhz) {
     detail::HeldClocks held = detail::held_clocks(board, cap);
+    detail::TimeAndPower run = detail::run_below_limit(board, kernel, held, cap);
     const double allowed = std::max(ceiling_mhz, static_cast<double>(board.core_min.count));
     const bool power_limited = allowed < held.core_mhz;
-    held.core_mhz = std::min(held.core_mhz, allowed);
-    const detail::TimeAndPower run = detail::run_at(board, kernel, held);
+    if (power_limited) {
+        held.core_mhz = allowed;
+        run = detail::run_at(board, kernel, held);
+    }
     return {Seconds{run.seconds}, Watts{run.watts}, detail::rounded(held.core_mhz),
             held.memory->clock, power_limited};
 }
