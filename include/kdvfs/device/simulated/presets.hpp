@@ -40,7 +40,7 @@ KDVFS_INLINE Board mi325x();
 /// with each board left out. Vector, cache and memory are assumptions.
 KDVFS_INLINE Board mi355x();
 
-/// H100 SXM5 80 GB HBM3. Idle power is fitted to measured clocks (EnergAIzer, arXiv 2604.20105; 1.9
+/// H100 SXM5 80 GB HBM3. Idle power is fitted to measured clocks (EnergAIzer, arXiv 2604.20105; 1.6
 /// % rms without the row at 345 MHz, an outlier of 117 W); voltages to that and to a DGEMM at 795,
 /// 1095 and 1305 MHz of an H100 94 GB (arXiv 2607.00819). Energies of work are from three kernels
 /// measured on one board: a bf16 GEMM of 8192^3 (1.62 ms, 701 W, throttled to 1365 MHz), a copy of
