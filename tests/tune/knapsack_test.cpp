@@ -116,6 +116,46 @@ TEST(Knapsack, ProductsEqualBruteForceOnThousandsOfSmallInstances) {
     expect_equal_to_brute_force(zeus_cost(0.5, Watts{3}), 1500, 4, 8, 24);
 }
 
+/// At a time limit the least energy is not the best of a score that weighs time.
+void expect_bounded_score(Objective objective, std::size_t classes, double not_best_of,
+                          double widest_loss_pct) {
+    std::mt19937_64 random{25};
+    int not_best = 0;
+    constexpr int instances = 1000;
+    for (int i = 0; i < instances; ++i) {
+        const kdvfs::detail::MultipleChoice problem = random_problem(random, classes, 8);
+        const Cost baseline = first_choices(problem);
+        objective.max_slowdown = 0.05 * (i % 4);
+        const auto found = kdvfs::detail::minimise(problem, objective, baseline);
+        ASSERT_TRUE(found.has_value());
+        ASSERT_LE(found->selection.total.time, time_limit(objective, baseline).count());
+        const double whole = objective.score(baseline, baseline);
+        const double best = brute_force(problem, objective, baseline);
+        const double lost_pct =
+            100 *
+            (objective.score(kdvfs::detail::to_cost(found->selection.total), baseline) - best) /
+            whole;
+        ASSERT_LE(lost_pct, found->gap_pct + 1e-7) << objective.name << ", instance " << i;
+        ASSERT_LE(lost_pct, widest_loss_pct) << objective.name << ", instance " << i;
+        not_best += lost_pct > 1e-7 ? 1 : 0;
+        if (classes == 1) {
+            ASSERT_EQ(found->gap_pct, 0) << i;
+        }
+    }
+    EXPECT_LE(not_best, not_best_of * instances) << objective.name;
+}
+
+TEST(Knapsack, ScoresAtATimeLimitAreNearBruteForce) {
+    for (const Objective& objective :
+         {energy_delay(), energy_delay_squared(), zeus_cost(0.5, Watts{3}),
+          with_node_power(minimum_energy(), Watts{2})})
+        expect_bounded_score(objective, 1, 0, 0);
+    expect_bounded_score(with_node_power(minimum_energy(), Watts{2}), 4, 0, 1e-7);
+    expect_bounded_score(zeus_cost(0.5, Watts{3}), 4, 0, 1e-7);
+    expect_bounded_score(energy_delay(), 4, 0.005, 2);
+    expect_bounded_score(energy_delay_squared(), 4, 0, 1e-7);
+}
+
 TEST(Knapsack, NothingWhereNotEvenTheFastestIsInTime) {
     kdvfs::detail::MultipleChoice problem;
     const std::vector<kdvfs::detail::Choice> choices{{1, 5}, {2, 3}};

@@ -201,6 +201,70 @@ TEST(Planner, ProductsAreOfSumsNotSumsOfProducts) {
     EXPECT_DOUBLE_EQ(global.expected.time.count() * global.expected.energy.count, best);
 }
 
+/// The best clock is slower than the fastest one that saves, and faster than the most frugal.
+TEST(Planner, ASingleClockIsTheBestByItsScore) {
+    Profile profile{"g"};
+    profile.add(row("k", auto_clock, 0.1, 10));
+    profile.add(row("k", {1000}, 0.106, 4));
+    profile.add(row("k", {1200}, 0.1045, 9));
+    profile.add(row("k", {1300}, 0.101, 9.1));
+    const CostTable table = mean_costs(profile);
+    for (const Aggregate aggregate : {Aggregate::single, Aggregate::local, Aggregate::global}) {
+        for (const Objective& objective : {with_node_power(relaxed_waste(0.05), Watts{400}),
+                                           with_max_slowdown(energy_delay(), 0.05)}) {
+            const Plan plan = make_plan(table, objective, aggregate);
+            EXPECT_EQ(plan.kernels[0].clock.core, Megahertz{1300})
+                << objective.name << ", " << to_string(aggregate);
+            EXPECT_EQ(plan.gap_pct, 0);
+        }
+    }
+}
+
+/// Noisy curves of a kernel's time and energy by its clock.
+CostTable noisy_curves(std::mt19937_64& random, int kernels) {
+    const auto uniform = [&](double from, double to) {
+        return std::uniform_real_distribution<double>{from, to}(random);
+    };
+    CostTable table{"g", {}, {}};
+    for (int k = 0; k < kernels; ++k) {
+        KernelCosts costs;
+        costs.key.name = "k" + std::to_string(k);
+        const double memory = uniform(0, 1);
+        const double size = uniform(0.5, 2);
+        costs.points.push_back({{}, {Seconds{size}, Joules{500 * size}}});
+        for (int p = 0; p < 11; ++p) {
+            const double clock = 0.48 + 0.05 * p;
+            const double time =
+                size * (memory + (1 - memory) / clock) * (1 + 0.003 * uniform(-1, 1));
+            const double watts = (100 + 400 * clock * clock * clock) * (1 + 0.01 * uniform(-1, 1));
+            costs.points.push_back({{Megahertz{static_cast<unsigned>(2000 * clock)}, auto_clock},
+                                    {Seconds{time}, Joules{time * watts}}});
+        }
+        std::sort(costs.points.begin(), costs.points.end(),
+                  [](const PointCost& a, const PointCost& b) { return a.clock < b.clock; });
+        for (std::size_t p = 0; p < costs.points.size(); ++p)
+            if (costs.points[p].clock.is_auto()) costs.baseline = p;
+        table.kernels.push_back(costs);
+    }
+    return table;
+}
+
+TEST(Planner, ManyClocksAreNoWorseThanOneByTheScore) {
+    std::mt19937_64 random{1};
+    for (int i = 0; i < 1500; ++i) {
+        const CostTable table = noisy_curves(random, 1 + i % 3);
+        for (const Objective& objective : {with_max_slowdown(energy_delay_squared(), 0.05),
+                                           with_node_power(relaxed_waste(0.05), Watts{600})}) {
+            const auto score = [&](Aggregate aggregate) {
+                return objective.score(make_plan(table, objective, aggregate).expected,
+                                       table.baseline_cost());
+            };
+            ASSERT_LE(score(Aggregate::global), score(Aggregate::single) * (1 + 1e-9))
+                << objective.name << ", table " << i;
+        }
+    }
+}
+
 TEST(Planner, AProfileWithoutItsBaselineIsAnError) {
     Profile profile{"g"};
     EXPECT_THROW(mean_costs(profile), Error);

@@ -406,38 +406,135 @@ inline BestOnWalk best_on_walk(const HullWalk& walk, const tune::Objective& obje
     return best;
 }
 
+/// What an objective would pay in joules for a second less, at a cost.
+inline double level_slope(const tune::Objective& objective, const tune::Cost& cost,
+                          const tune::Cost& baseline) {
+    constexpr double step = 1e-4;
+    const double here = objective.score(cost, baseline);
+    const double by_time = objective.score({cost.time * (1 + step), cost.energy}, baseline) - here;
+    const double by_energy =
+        objective.score({cost.time, cost.energy * (1 + step)}, baseline) - here;
+    return by_energy > 0 ? std::max(0.0, by_time / by_energy * (cost.energy / cost.time).count) : 0;
+}
+
+/// The choice of least score of one class within a time limit, the fastest such.
+inline std::optional<Minimum> least_choice(std::span<const Choice> choices,
+                                           const tune::Objective& objective,
+                                           const tune::Cost& baseline, double limit) {
+    std::optional<Minimum> least;
+    double best = std::numeric_limits<double>::infinity();
+    for (std::uint32_t j = 0; j < choices.size(); ++j) {
+        if (choices[j].time > limit) continue;
+        const double score = objective.score(to_cost(choices[j]), baseline);
+        const bool is_faster =
+            least && score == best && choices[j].time < least->selection.total.time;
+        if (least && score >= best && !is_faster) continue;
+        best = score;
+        least = Minimum{{{j}, choices[j]}, 0};
+    }
+    return least;
+}
+
+/// Where time has a price: the least energy within the limit that the price counts towards.
+inline KnapsackSolution solve_priced(const MultipleChoice& problem, double price, double limit,
+                                     const KnapsackEffort& effort) {
+    MultipleChoice priced;
+    priced.reserve(problem.size(), problem.choices());
+    std::vector<Choice> choices;
+    for (std::size_t i = 0; i < problem.size(); ++i) {
+        choices.assign(problem[i].begin(), problem[i].end());
+        for (Choice& choice : choices) choice.energy += price * choice.time;
+        priced.add_class(choices);
+    }
+    KnapsackSolution solution = *solve_knapsack(priced, HullWalk{priced}, limit, effort);
+    solution.selection.total = sum_of(problem, solution.selection.chosen);
+    return solution;
+}
+
+/// The search at the time limit, where the hull walk crosses it. Of a score that weighs time, the
+/// least energy there is not the best: time gets the price that the best selection so far gives it,
+/// and then the next one's. What is below the level line of a quasi-concave score is better, so
+/// each round's selection is.
+class LimitedMinimum {
+public:
+    /// @param minimum any selection within the limit
+    LimitedMinimum(const MultipleChoice& problem, const HullWalk& walk,
+                   const tune::Objective& objective, const tune::Cost& baseline, Selection minimum)
+        : problem_{problem},
+          walk_{walk},
+          objective_{objective},
+          baseline_{baseline},
+          limit_{time_limit(objective, baseline).count()},
+          best_{std::move(minimum)},
+          bound_{-std::numeric_limits<double>::infinity()} {}
+
+    /// @param hull_bound no selection has a lower score
+    Minimum run(double hull_bound, const KnapsackEffort& effort) {
+        constexpr int most_rounds = 4;
+        auto solution = solve_knapsack(problem_, walk_, limit_, effort);
+        least_energy_ = solution->energy_bound;
+        double price = 0;
+        for (int round = 0;;) {
+            take(*solution, price);
+            const double next = level_slope(objective_, to_cost(best_.total), baseline_);
+            if (std::abs(next - price) <= 1e-6 * next || ++round == most_rounds) break;
+            price = next;
+            solution = solve_priced(problem_, price, limit_, effort);
+        }
+        const double best = score(best_.total);
+        const double bound = std::min(best, std::max(hull_bound, bound_));
+        return {best_, 100 * (best - bound) / std::abs(objective_.score(baseline_, baseline_))};
+    }
+
+private:
+    [[nodiscard]] double score(const Choice& choice) const {
+        return objective_.score(to_cost(choice), baseline_);
+    }
+    void take(const KnapsackSolution& solution, double price) {
+        if (score(solution.selection.total) < score(best_.total)) best_ = solution.selection;
+        // All sums are above a line, between the least time and the limit or the least energy: the
+        // score is least at an end of it.
+        const double first = walk_.start().total.time;
+        const auto at = [&](double time) {
+            return score({time, std::max(0.0, solution.energy_bound - price * time)});
+        };
+        const double last =
+            price > 0 ? std::min(limit_, (solution.energy_bound - least_energy_) / price) : first;
+        bound_ = std::max(bound_, std::min(at(first), at(std::max(first, last))));
+    }
+
+    const MultipleChoice& problem_;
+    const HullWalk& walk_;
+    const tune::Objective& objective_;
+    const tune::Cost& baseline_;
+    double limit_;
+    Selection best_;
+    double bound_;             ///< no selection has a lower score
+    double least_energy_ = 0;  ///< no selection within the limit uses less
+};
+
 /// Finds the selection of least score within the objective's time limit; nothing if there is none.
 ///
 /// Why this is proven: a non-decreasing quasi-concave score takes its minimum over the convex hull
 /// of all sums at a corner of the hull's lower left side, every corner is on the hull walk, and
 /// every corner is itself a selection. A time limit cuts the hull and adds one corner, where the
-/// walk crosses it: its score bounds what the knapsack at the limit may still find.
+/// walk crosses it: its score bounds what the knapsacks at the limit may still find.
 inline std::optional<Minimum> minimise(const MultipleChoice& problem,
                                        const tune::Objective& objective, const tune::Cost& baseline,
                                        const KnapsackEffort& effort = {}) {
     const double limit = time_limit(objective, baseline).count();
+    if (problem.size() == 1) return least_choice(problem[0], objective, baseline, limit);
     const HullWalk walk{problem};
     if (walk.start().total.time > limit) return std::nullopt;
 
     const BestOnWalk corner = best_on_walk(walk, objective, baseline, limit);
-    Minimum minimum{walk.selection_after(corner.steps), 0};
-    if (!corner.crossed) return minimum;
+    Selection selection = walk.selection_after(corner.steps);
+    if (!corner.crossed) return Minimum{std::move(selection), 0};
 
-    const auto score = [&](const Choice& choice) {
-        return objective.score(to_cost(choice), baseline);
-    };
-    auto solution = solve_knapsack(problem, walk, limit, effort);
-    double best = score(minimum.selection.total);
-    if (score(solution->selection.total) < best) {
-        minimum.selection = std::move(solution->selection);
-        best = score(minimum.selection.total);
-    }
-    const Crossing crossing = cross(walk, limit);
-    const double hull_bound = std::min(corner.score, score({limit, crossing.energy_bound}));
-    const double energy_bound = score({walk.start().total.time, solution->energy_bound});
-    const double bound = std::min(best, std::max(hull_bound, energy_bound));
-    minimum.gap_pct = 100 * (best - bound) / std::abs(objective.score(baseline, baseline));
-    return minimum;
+    const Choice crossed{limit, cross(walk, limit).energy_bound};
+    const double hull_bound = std::min(corner.score, objective.score(to_cost(crossed), baseline));
+    return LimitedMinimum{problem, walk, objective, baseline, std::move(selection)}.run(hull_bound,
+                                                                                        effort);
 }
 
 }  // namespace kdvfs::inline v0_3::solve

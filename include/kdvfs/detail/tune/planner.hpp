@@ -8,9 +8,15 @@
 #include <kdvfs/tune/profile.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace kdvfs::inline v0_3::tune {
 
@@ -142,6 +148,31 @@ inline std::size_t fastest(const Unit& unit) {
     return static_cast<std::size_t>(found - unit.choices.begin());
 }
 
+/// The best of one clock for several units within the time limit; nothing where there is none.
+inline std::optional<solve::Selection> one_clock(const std::vector<Unit>& units,
+                                                 const Objective& objective, const Cost& baseline) {
+    std::optional<solve::Selection> best;
+    if (units.size() < 2) return best;
+    double least = std::numeric_limits<double>::infinity();
+    for (const ClockPoint clock : units.front().clocks) {
+        solve::Selection all;
+        for (const Unit& unit : units) {
+            const auto found = std::lower_bound(unit.clocks.begin(), unit.clocks.end(), clock);
+            if (found == unit.clocks.end() || *found != clock) break;
+            const auto index = static_cast<std::uint32_t>(found - unit.clocks.begin());
+            all.chosen.push_back(index);
+            all.total += unit.choices[index];
+        }
+        if (all.chosen.size() != units.size()) continue;
+        const Cost cost = kdvfs::detail::to_cost(all.total);
+        const double score = objective.score(cost, baseline);
+        if (cost.time > time_limit(objective, baseline) || score >= least) continue;
+        least = score;
+        best = std::move(all);
+    }
+    return best;
+}
+
 inline Decision decide(const std::vector<Unit>& units, const Objective& objective,
                        const Cost& baseline, const solve::KnapsackEffort& effort = {}) {
     kdvfs::detail::MultipleChoice problem;
@@ -155,22 +186,35 @@ inline Decision decide(const std::vector<Unit>& units, const Objective& objectiv
         may_stay = may_stay && unit.baseline.has_value();
         decision.chosen.push_back(unit.baseline.value_or(fastest(unit)));
     }
-    const auto minimum = kdvfs::detail::minimise(problem, objective, baseline, effort);
+    auto minimum = kdvfs::detail::minimise(problem, objective, baseline, effort);
     if (!minimum) return decision;
+    const auto score = [&](const solve::Selection& selection) {
+        return objective.score(kdvfs::detail::to_cost(selection.total), baseline);
+    };
+    const double as_found = objective.score(baseline, baseline);
+    // No plan of many clocks is worse than the best of one.
+    if (auto one = one_clock(units, objective, baseline);
+        one && score(*one) < score(minimum->selection)) {
+        const double better = score(minimum->selection) - score(*one);
+        minimum->gap_pct = std::max(0.0, minimum->gap_pct - 100 * better / std::abs(as_found));
+        minimum->selection = std::move(*one);
+    }
     // Where nothing is better than the baseline, the board is left alone, unless that is too slow.
-    if (!may_stay || objective.score(kdvfs::detail::to_cost(minimum->selection.total), baseline) <
-                         objective.score(baseline, baseline)) {
+    if (!may_stay || score(minimum->selection) < as_found) {
         decision.chosen.assign(minimum->selection.chosen.begin(), minimum->selection.chosen.end());
     }
     decision.gap_pct = minimum->gap_pct;
     return decision;
 }
 
-/// Every unit by itself.
+/// Every unit by itself; the gap is the widest of theirs.
 inline Decision decide_each(const std::vector<Unit>& units, const Objective& objective) {
     Decision decision;
-    for (const Unit& unit : units)
-        decision.chosen.push_back(decide({unit}, objective, unit.baseline_cost).chosen.front());
+    for (const Unit& unit : units) {
+        const Decision own = decide({unit}, objective, unit.baseline_cost);
+        decision.chosen.push_back(own.chosen.front());
+        decision.gap_pct = std::max(decision.gap_pct, own.gap_pct);
+    }
     return decision;
 }
 

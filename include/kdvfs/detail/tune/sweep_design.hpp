@@ -25,24 +25,17 @@ namespace kdvfs::inline v0_3::tune {
 
 namespace detail {
 
-/// What the objective would pay in joules for a second less, at a cost: the slope of its level
+/// What the objective would pay in joules for a second less at its best: the slope of its level
 /// line, or the time limit's shadow price if that is higher.
 inline double time_price(const kdvfs::detail::MultipleChoice& problem, const Objective& objective,
                          const Cost& baseline) {
     const auto minimum = kdvfs::detail::minimise(problem, objective, baseline);
     const Cost cost = minimum ? kdvfs::detail::to_cost(minimum->selection.total) : baseline;
-    constexpr double step = 1e-4;
-    const double here = objective.score(cost, baseline);
-    const double by_time = objective.score({cost.time * (1 + step), cost.energy}, baseline) - here;
-    const double by_energy =
-        objective.score({cost.time, cost.energy * (1 + step)}, baseline) - here;
-    double price = by_energy > 0 ? by_time / by_energy * (cost.energy / cost.time).count : 0;
+    const double price = kdvfs::detail::level_slope(objective, cost, baseline);
     const double limit = time_limit(objective, baseline).count();
-    if (std::isfinite(limit)) {
-        const kdvfs::detail::HullWalk walk{problem};
-        price = std::max(price, cross(walk, limit).price);
-    }
-    return price;
+    if (!std::isfinite(limit)) return price;
+    const kdvfs::detail::HullWalk walk{problem};
+    return std::max(price, cross(walk, limit).price);
 }
 
 /// How much lower than `best` a normal variable is expected to be, counting higher as nothing.
