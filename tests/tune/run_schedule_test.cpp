@@ -435,6 +435,36 @@ TEST(RunSchedule, DoesNotTakeClocksThatChangeLateForAnotherProgram) {
     EXPECT_EQ(schedule.changes(), 1U);
 }
 
+/// A stall under a plan puts the program in doubt. Clocks come back 150 ms later, in which 19
+/// iterations run at those of the plan.
+TEST(RunSchedule, DoesNotDoubtAProgramByIterationsBeforeItsClocksAreBack) {
+    RunSchedule schedule{options_of(10)};
+    std::mt19937_64 random{10};
+    std::normal_distribution<double> noise{0, 0.002};
+    std::deque<As> late(19, As::found);
+    SeenIteration seen;
+    const auto run = [&](double slow) {
+        if (schedule.phase() == RunPhase::explore) schedule.explored();
+        if (schedule.phase() == RunPhase::plan) schedule.planned(10, 0.5);
+        const As as = schedule.next(seen).as;
+        late.push_back(as);
+        const double by_plan = late.front() == As::planned ? 1.008 : 1;
+        late.pop_front();
+        seen = {Seconds{0.008 * slow * by_plan * std::exp(noise(random))}, 100};
+        seen.as = as;
+    };
+    for (int i = 0, planned = 0; i < 10'000 || planned < 500; ++i) {  // compares as found, too
+        run(1);
+        planned = seen.as == As::planned ? planned + 1 : 0;
+    }
+    ASSERT_EQ(schedule.phase(), RunPhase::follow);
+    for (int i = 0; i < 20 && schedule.phase() == RunPhase::follow; ++i) run(3);
+    ASSERT_EQ(schedule.phase(), RunPhase::doubt);
+    for (int i = 0; i < 300 && schedule.phase() == RunPhase::doubt; ++i) run(1);
+    EXPECT_EQ(schedule.phase(), RunPhase::follow);
+    EXPECT_EQ(schedule.changes(), 0U);
+}
+
 TEST(IterationKinds, AreCountedAlikeWhateverFirstStepsAndStallsTake) {
     IterationKinds kinds;
     kinds.add(10, Seconds{100});

@@ -307,7 +307,8 @@ private:
         std::optional<std::pair<As, BlockCost>> other{};
     };
     static constexpr std::uint32_t fewest_other = 5;  ///< iterations that show another program
-    static constexpr std::uint32_t doubted = 12;   ///< iterations as found, to see what has changed
+    /// Iterations as found, once its clocks have come, to see what has changed.
+    static constexpr std::uint32_t doubted = 12;
     static constexpr std::uint32_t looked_at = 8;  ///< the last of them
     static constexpr std::size_t most_plans = 64;
     static constexpr std::size_t most_kinds = 6;
@@ -450,8 +451,9 @@ private:
         abandon_blocks();
     }
     void doubt(const SeenIteration& seen) {
-        doubt_.push_back(seen.time.count());
         other_launches_ = differs(seen) ? other_launches_ + 1 : 0;
+        if (seen.as != As::found || !settled_since_switch()) return;
+        doubt_.push_back(seen.time.count());
         if (doubt_.size() < doubted) return;
         double sum = 0;
         for (std::size_t i = doubt_.size() - looked_at; i < doubt_.size(); ++i) sum += doubt_[i];
