@@ -335,6 +335,24 @@ TEST(LaunchTraceFile, ALimitHoldsWhereNoTwoIterationsAreAlike) {
     EXPECT_NEAR(count, 200, 1e-9);
 }
 
+TEST(LaunchTraceFile, ALimitHoldsWhereManyKindsAreLongAndFrequent) {
+    const auto limited = [](int kinds) {
+        LaunchTrace recorded = trace({});
+        for (int i = 0; i < 3 * kinds; ++i)
+            recorded.iterations.push_back(
+                iteration(repeat("g", 900 + i % kinds) + repeat("c", 100 - i % kinds)));
+        recorded.limit(1000);
+        double count = 0;
+        for (const auto& each : recorded.iterations) count += each.count;
+        EXPECT_NEAR(count, 3 * kinds, 1e-9) << kinds;
+        return recorded.iterations.size();
+    };
+    EXPECT_EQ(limited(4), 4U);
+    const std::size_t of_ten = limited(10);
+    EXPECT_LE(of_ten, 4U);
+    EXPECT_GE(of_ten, 2U);
+}
+
 TEST(TracePlan, IterationsThatAlternateAreAllPlannedFor) {
     // Half of the iterations need the core clock. With 16 times 250 launches the search has a
     // sample of them.

@@ -29,18 +29,24 @@ public:
     [[nodiscard]] const std::vector<SampledIteration>& iterations() const { return iterations_; }
 
     /// Halves the kinds until so many launches are left, but keeps one iteration of each. Where
-    /// these are still too many, all rare kinds become one, which is halved likewise. A few
-    /// iterations of frequent kinds may then still have more launches than that.
+    /// these are still too many, all rare kinds become one, which is halved likewise. Where the
+    /// frequent kinds alone have `most_beyond` times as many, these are put together, too, and
+    /// halved until they have not, or until one iteration is left.
     void limit(std::size_t most_launches) {
         halve_until(most_launches);
         if (launches_ <= most_launches) return;
-        merge_rare_kinds();
+        merge_kinds_below(frequent);
         halve_until(most_launches);
+        if (launches_ <= most_beyond * most_launches) return;
+        merge_kinds_below(all_kinds);
+        halve_until(most_beyond * most_launches);
     }
 
 private:
     static constexpr double frequent = 1.0 / 16;  ///< of all weights
-    static constexpr std::uint64_t rare = 0;      ///< the kind that rare ones become
+    static constexpr double all_kinds = 2;        ///< likewise: no kind has as much
+    static constexpr std::size_t most_beyond = 4;
+    static constexpr std::uint64_t merged = 0;  ///< the kind that others become
 
     /// Of each two iterations of a kind the first or the second, in an order without a period:
     /// iterations of a kind may alternate, too.
@@ -79,7 +85,7 @@ private:
         iterations_ = std::move(kept);
     }
 
-    void merge_rare_kinds() {
+    void merge_kinds_below(double share) {
         std::map<std::uint64_t, double> weights;
         double all = 0;
         for (const SampledIteration& each : iterations_) {
@@ -87,22 +93,36 @@ private:
             all += each.weight;
         }
         for (SampledIteration& each : iterations_)
-            if (weights[each.kind] < frequent * all) each.kind = rare;
+            if (weights[each.kind] < share * all) each.kind = merged;
     }
 
     std::vector<SampledIteration> iterations_;
     std::size_t launches_ = 0;
 };
 
-/// Numbers for lists of kernels, the same for the same list.
-class KindNumbers {
-public:
-    std::uint64_t operator()(std::vector<std::uint32_t> kernels) {
-        return numbers_.try_emplace(std::move(kernels), numbers_.size() + 1).first->second;
+/// A sample of iterations within a limit (`IterationSample::limit`), in order. Kinds are of the
+/// same kernels in the same order.
+/// @param kernel of a launch, @param weight of an iteration: both as members
+template <class Iteration, class Launch>
+[[nodiscard]] std::vector<Iteration> limited_to(std::size_t most_launches,
+                                                std::vector<Iteration> all,
+                                                std::uint32_t Launch::*kernel,
+                                                double Iteration::*weight) {
+    IterationSample sample;
+    std::map<std::vector<std::uint32_t>, std::uint64_t> kinds;
+    for (const Iteration& each : all) {
+        std::vector<std::uint32_t> launched;
+        for (const Launch& launch : each.launches) launched.push_back(launch.*kernel);
+        const auto kind = kinds.try_emplace(std::move(launched), kinds.size() + 1).first;
+        sample.add(kind->second, each.launches.size(), each.*weight);
     }
-
-private:
-    std::map<std::vector<std::uint32_t>, std::uint64_t> numbers_;
-};
+    sample.limit(most_launches);
+    std::vector<Iteration> kept;
+    for (const SampledIteration& each : sample.iterations()) {
+        kept.push_back(std::move(all[each.place]));
+        kept.back().*weight = each.weight;
+    }
+    return kept;
+}
 
 }  // namespace kdvfs::inline v0_3::tune::detail

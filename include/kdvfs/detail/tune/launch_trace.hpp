@@ -52,20 +52,8 @@ struct LaunchTrace {
     /// Drops iterations until so many launches are left, as `IterationSample` does; the rest stands
     /// for as many iterations of each kind as before.
     void limit(std::size_t most_launches) {
-        IterationSample sample;
-        KindNumbers kind_of;
-        for (const Iteration& iteration : iterations) {
-            std::vector<std::uint32_t> launched;
-            for (const Launch& launch : iteration.launches) launched.push_back(launch.kernel);
-            sample.add(kind_of(std::move(launched)), iteration.launches.size(), iteration.count);
-        }
-        sample.limit(most_launches);
-        std::vector<Iteration> kept;
-        for (const SampledIteration& each : sample.iterations()) {
-            kept.push_back(std::move(iterations[each.place]));
-            kept.back().count = each.weight;
-        }
-        iterations = std::move(kept);
+        iterations =
+            limited_to(most_launches, std::move(iterations), &Launch::kernel, &Iteration::count);
     }
 
     /// Adds the iterations of another run.

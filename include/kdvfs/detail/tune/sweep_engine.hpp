@@ -525,14 +525,17 @@ private:
         return sequence;
     }
 
-    /// Beside the profile; at each stretch at the baseline, of which a sweep has dozens.
+    /// Beside the profile; at each stretch at the baseline, of which a sweep has dozens. The
+    /// program waits for it: recorded iterations are written in a small share of the time.
     void write_sequence() {
         const LaunchSequence sequence = recorded();
         if (!sequence.launches.empty()) write_launches(sequence_path(options_.file), sequence);
-        const auto now = std::chrono::steady_clock::now();
-        if (now - trace_written_ < std::chrono::seconds{1}) return;
-        trace_written_ = now;
+        constexpr int share = 200;
+        const auto began = std::chrono::steady_clock::now();
+        if (began < trace_due_) return;
         write_trace();
+        const auto ended = std::chrono::steady_clock::now();
+        trace_due_ = ended + std::max<Duration>(std::chrono::seconds{1}, share * (ended - began));
     }
     void write_trace() {
         const detail::LaunchTrace recorded = trace();
@@ -685,7 +688,7 @@ private:
     std::atomic<bool> record_ended_{false};
     std::uint32_t window_ = 0;     ///< of the block under way
     detail::LaunchTrace earlier_;  ///< iterations that runs before this one recorded
-    std::chrono::steady_clock::time_point trace_written_;
+    std::chrono::steady_clock::time_point trace_due_;
     std::uint32_t generation_ = kdvfs::detail::fork_generation();
 };
 

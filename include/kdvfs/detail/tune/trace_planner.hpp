@@ -103,20 +103,7 @@ private:
     /// Enough of the iterations of each kind to search with.
     static std::vector<ReplayIteration> sampled(const std::vector<ReplayIteration>& all) {
         constexpr std::size_t most_launches = 3000;
-        IterationSample sample;
-        KindNumbers kind_of;
-        for (const ReplayIteration& iteration : all) {
-            std::vector<std::uint32_t> names;
-            for (const ReplayLaunch& launch : iteration.launches) names.push_back(launch.name);
-            sample.add(kind_of(std::move(names)), iteration.launches.size(), iteration.share);
-        }
-        sample.limit(most_launches);
-        std::vector<ReplayIteration> chosen;
-        for (const SampledIteration& each : sample.iterations()) {
-            chosen.push_back(all[each.place]);
-            chosen.back().share = each.weight;
-        }
-        return chosen;
+        return limited_to(most_launches, all, &ReplayLaunch::name, &ReplayIteration::share);
     }
 
     /// What the follower of a plan makes of the recorded iterations.
