@@ -134,6 +134,21 @@ TEST_F(StepScopes, AnIdleBoardHasThePlansIdleClock) {
     EXPECT_EQ(device.effective_clocks(), slow);
 }
 
+/// As a sweep's blocks decide: what an idle board draws is known by their clocks, too.
+TEST_F(StepScopes, AnIdleBoardHasTheClockDecidedForIt) {
+    open();
+    step(prompts);
+    for (const Megahertz clock : {Megahertz{800}, auto_clock, Megahertz{1700}}) {
+        {
+            const StepScope idle{*gpu, stream, {}, StepDecision{clock, {}, false}};
+            device.synchronize(stream);
+        }
+        device.advance(1ms);
+        EXPECT_EQ(device.effective_clocks(), ClockPoint{.core = clock});
+    }
+    EXPECT_EQ(gpu->phases(gpu->report()).size(), 1U) << "idle time is no step";
+}
+
 TEST_F(StepScopes, AShortSlackGetsTheBoardsOwnClock) {
     open(StepPolicy::by_step);
     // Minutes in which no prompt was near its target; a step without prompts catches up.

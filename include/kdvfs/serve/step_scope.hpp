@@ -114,7 +114,7 @@ struct PlannedSteps {
             case Phase::mixed: return Mixed::name;
             case Phase::idle: break;
         }
-        return "idle";
+        return "kdvfs.idle";
     }
     /// A step that is short of time gets the board's own clock, whatever the table's top is.
     static ClockPoint clock_of(const StepDecision& decision) {
@@ -142,7 +142,7 @@ struct PlannedSteps {
     std::mutex clocks_mutex;
     StepClocks clocks{plan};
     std::unique_ptr<StepTally[]> tallies;  ///< by variant
-    const extend::ScopeKind* idle = nullptr;
+    std::atomic<const extend::ScopeKind*> idle{nullptr};
     std::atomic<std::uint64_t> counted{0};
     std::mutex request_mutex;
     std::optional<StandingRequest> request;  ///< of steps without a stream
@@ -224,8 +224,6 @@ inline PlannedGpu::PlannedGpu(const Gpu& gpu, StepPlan plan) : Gpu{gpu} {
                   service_of(gpu).end_holding(false);
                   delete last;
               }};
-    steps_->idle = &its.kind_of(
-        "kdvfs.idle", {}, {.asks = true, .point = {.core = steps_->plan.idle_clock()}}, false);
 }
 
 inline const StepPlan& PlannedGpu::plan() const { return steps_->plan; }
@@ -240,7 +238,7 @@ inline const StepDecision& PlannedGpu::checked(const StepDecision& decision) con
 
 inline void PlannedGpu::rest(StreamRef stream) const {
     steps_->rest();
-    service().enter_holding(stream, *steps_->idle);
+    static_cast<void>(enter(stream, {}, plan().decide({}, Seconds{0})));
 }
 inline StepDecision PlannedGpu::decide(StepShape shape, Seconds slack) const {
     const std::lock_guard lock{steps_->clocks_mutex};
@@ -254,17 +252,17 @@ inline void PlannedGpu::rest() const {
 inline extend::ScopeToken PlannedGpu::enter(StreamRef stream, StepShape shape,
                                             const StepDecision& decision) const {
     const Phase phase = phase_of(shape);
-    if (phase == Phase::idle) return service().enter_holding(stream, *steps_->idle);
+    const bool idle = phase == Phase::idle;
     // The last one: a plan decides alike most of the time, a sweep does not.
-    auto& kept = steps_->tallies[decision.variant.index].kind;
+    auto& kept = idle ? steps_->idle : steps_->tallies[decision.variant.index].kind;
     const extend::ScopeKind* kind = kept.load(std::memory_order_acquire);
     const ClockRequest request{.asks = true, .point = detail::PlannedSteps::clock_of(decision)};
     if (kind == nullptr || kind->request != request) {
-        kind = &service().kind_of(detail::PlannedSteps::name_of(phase), decision.variant, request,
-                                  true);
+        kind = &service().kind_of(detail::PlannedSteps::name_of(phase),
+                                  idle ? Variant{} : decision.variant, request, !idle);
         if (!is_parents()) kept.store(kind, std::memory_order_release);
     }
-    steps_->count(service(), shape, decision.variant);
+    if (!idle) steps_->count(service(), shape, decision.variant);
     return service().enter_holding(stream, *kind);
 }
 
