@@ -85,11 +85,12 @@ TEST_F(Levels, IterationAndPhasesAreToldAndCountedOnce) {
     const double before = device.true_energy().count;
     const TimePoint began = device.now();
     for (int i = 0; i < 80; ++i) {
-        step(gpu);
         gpu.next_iteration();
+        step(gpu);
     }
     const double all = device.true_energy().count - before;
     const Seconds took = device.now() - began;
+    gpu.next_iteration();
     step(gpu);  // so that the last of them has ended
     device.advance(10ms);
     const auto report = gpu.report();
@@ -125,15 +126,74 @@ TEST_F(Levels, OfSampledIterationsThoseAreCountedThatWereMetered) {
     options.meter_every = 3;
     const auto gpu = simulated::open(device, options).with<Phases>();
     for (int i = 0; i < 90; ++i) {
-        step(gpu);
         gpu.next_iteration();
+        step(gpu);
     }
+    gpu.next_iteration();
+    device.advance(10ms);
     const auto report = gpu.report();
     const auto& iteration = level(report, "iteration");
-    EXPECT_EQ(iteration.runs, 30U) << "the first, and each third but that behind the last";
+    EXPECT_EQ(iteration.runs, 30U);
     // From its first marker to its last: what the host does behind that is not in it.
     expect_holds(iteration.per_run(), (forward_joules + backward_joules) / steps);
     expect_holds(level(report, "forward").per_run(), forward_joules / steps);
+}
+
+/// The host runs ahead and waits for the GPU behind every third iteration, before which all earlier
+/// timestamps have been read: what runs between two metered iterations is none of theirs.
+TEST_F(Levels, WhatRanBetweenMeteredIterationsIsInNone) {
+    GpuOptions options = gpu_options();
+    options.meter_every = 4;
+    const auto gpu = simulated::open(device, options).with<Phases>();
+    constexpr int iterations = 160;
+    const double before = device.true_energy().count;
+    const TimePoint began = device.now();
+    for (int i = 0; i < iterations; ++i) {
+        gpu.next_iteration();
+        launch<Middle>(gpu, stream, [&] { device.launch(stream, work(20)); });
+        launch<Free>(gpu, stream, [&] { device.launch(stream, work(10)); });
+        if (i % 3 == 2) device.synchronize(stream);
+    }
+    device.synchronize(stream);
+    const double joules = device.true_energy().count - before;
+    const Seconds took = device.now() - began;
+    gpu.next_iteration();
+    device.advance(10ms);
+    const auto report = gpu.report();
+    const auto& iteration = level(report, "iteration");
+    EXPECT_EQ(iteration.runs, 40U);
+    EXPECT_NEAR(iteration.time.count() / 40, took.count() / iterations, 1e-3 * 0.03);
+    expect_holds(iteration.per_run(), joules / iterations);
+    EXPECT_LT(report.totals.idle_time, 1ms);
+}
+
+/// What a program does before its loop is no iteration, however many scopes it has.
+TEST_F(Levels, WhatRanBeforeTheFirstIterationIsNone) {
+    for (const unsigned every : {1U, 4U}) {
+        simulated::Device fresh{simulated::mi210(), device_options(7ms, {5e-3})};
+        auto* const its_stream = fresh.create_stream();
+        GpuOptions options = gpu_options();
+        options.meter_every = every;
+        const auto gpu = simulated::open(fresh, options).with<Phases>();
+        for (int i = 0; i < 50; ++i) {
+            launch<Middle>(gpu, its_stream, [&] { fresh.launch(its_stream, work(20)); });
+        }
+        FrequencyScope<Forward> around_the_loop{gpu, its_stream};
+        fresh.synchronize(its_stream);
+        const double before = fresh.true_energy().count;
+        for (int i = 0; i < 80; ++i) {
+            gpu.next_iteration();
+            launch<Free>(gpu, its_stream, [&] { fresh.launch(its_stream, work(30)); });
+            fresh.synchronize(its_stream);
+        }
+        const double joules = fresh.true_energy().count - before;
+        gpu.next_iteration();
+        launch<Free>(gpu, its_stream, [&] { fresh.launch(its_stream, work(30)); });
+        fresh.synchronize(its_stream);
+        const auto report = gpu.report();
+        EXPECT_EQ(level(report, "iteration").runs, 80U / every);
+        expect_holds(level(report, "iteration").per_run(), joules / 80);
+    }
 }
 
 /// A GPU with ranges as attached programs have them.

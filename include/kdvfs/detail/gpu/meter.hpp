@@ -564,11 +564,16 @@ private:
         const auto [any, metered] = windows_.begun_before(drained_ + lost_);
         if (garbage_ || ((in_iteration_ || awaits_iteration_) && !any)) return;
         awaits_iteration_ = false;
-        if (in_iteration_ && !metered) {
-            mark_iteration(last_timestamp_, measure::IterationMark::ends);
-        }
+        // What ran before the first call of next_iteration() is no iteration.
+        const bool first = any && !std::exchange(has_begun_, true);
+        if (in_iteration_ && (first || !metered)) end_iteration(first);
         mark_iteration(now, measure::IterationMark::begins);
         in_iteration_ = true;
+    }
+    /// At its last timestamp. @param spoilt it was none that counts
+    void end_iteration(bool spoilt) {
+        mark_iteration(last_timestamp_,
+                       spoilt ? measure::IterationMark::spoilt : measure::IterationMark::ends);
     }
 
     void forget_broken(std::uint32_t window) {
@@ -645,11 +650,10 @@ private:
     bool close_window() {
         const bool all_in = drained_ + lost_ >= windows_.expected();
         if (all_in) forget_broken(windows_.window());
-        if (all_in && !windows_.metering() && seen_window_ != closed_window_) {
+        // The next one may be metered, too: what ran in between was not.
+        if (all_in && seen_window_ < windows_.changed_at() && seen_window_ != closed_window_) {
             mark_metering(last_timestamp_, false);
-            if (std::exchange(in_iteration_, false)) {
-                mark_iteration(last_timestamp_, measure::IterationMark::ends);
-            }
+            if (std::exchange(in_iteration_, false)) end_iteration(!has_begun_);
             closed_window_ = seen_window_;
         }
         return all_in;
@@ -700,6 +704,7 @@ private:
     std::atomic<bool> solves_beside_{false};
     std::size_t places_resolved_ = 1;
     bool in_iteration_ = false;
+    bool has_begun_ = false;         ///< an iteration, by a timestamp behind its begin
     bool awaits_iteration_ = false;  ///< the rest of one is left out
     bool after_loss_ = false;        ///< timestamps were lost before the next one
     bool scopes_spoilt_ = false;     ///< those that were open before the next one
