@@ -183,7 +183,7 @@ protected:
 /// As `kdvfs run` opens it: the key says that it is not the program's own object.
 TEST_F(NvmlSite, LimitsHoldForAnAttachedProgram) {
     const std::string bus_id = "0000:1B:00.0";  // as CUDA prints it
-    for (const std::string who : {std::string{address}, std::string{"all"}}) {
+    for (const std::string& who : {std::string{address}, std::string{"all"}}) {
         with_limits(who + " core 210 1500\n", [&] {
             const auto site = std::pair{210U, 1500U};
             board().core_lock = site;
@@ -388,7 +388,7 @@ TEST_F(NvmlOwner, TheCommandIsFoundAsTheProgramFindsIt) {
 }
 
 TEST_F(NvmlOwner, ACommandThatIsNowhereIsNamedAtOpening) {
-    for (const std::string name : {std::string{"no-such-nvidia-smi"}, at("none")}) {
+    for (const std::string& name : {std::string{"no-such-nvidia-smi"}, at("none")}) {
         NvmlOptions options = owned_options();
         options.restorer = name;
         Nvml gpu{address, options};
