@@ -55,6 +55,15 @@ TEST(SegmentHeader, CompiledInItAsksForWhatThePlanSays) {
     EXPECT_FALSE(generated::Policies::policy_of<Gelu>::request({}).asks);
 }
 
+TEST(SegmentHeader, NamesOfSequencesBecomeLiterals) {
+    SegmentPlan plan = sample_plan();
+    plan.sequence.kernels = {{{"what?\?/ next", {}}, Duration{1}}};
+    plan.sequence.launches = {0};
+    const std::string text = to_segment_header(plan, options());
+    EXPECT_NE(text.find("{\"what?\\?/ next\", 0, 1}"), std::string::npos) << text;
+    EXPECT_EQ(text.find("?\?/"), std::string::npos) << "a trigraph";
+}
+
 TEST(SegmentHeader, NamesThatCouldBecomeCodeAreRejected) {
     const auto rejected = [](auto change) {
         SegmentPlan plan = sample_plan();

@@ -35,22 +35,28 @@ inline std::string cpp_literal(std::string_view name) {
 }
 
 /// The letters and digits of a name as one word in PascalCase, so that it is an identifier and no
-/// keyword: "qkv_gemm" is QkvGemm, "void f<int, 2>(float*)" is VoidFInt2Float.
+/// keyword: "qkv_gemm" is QkvGemm, "void f<int, 2>(float*)" is VoidFInt2Float. Words of several
+/// capitals alone, which macros are (NULL, EOF), keep the first.
 inline std::string pascal_case(std::string_view name) {
     constexpr std::size_t longest = 64;
+    const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
+    const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
     std::string word;
     bool begins = true;
     for (const char c : name) {
-        const bool is_lower = c >= 'a' && c <= 'z';
-        const bool is_letter = is_lower || (c >= 'A' && c <= 'Z');
+        const bool is_letter = is_lower(c) || is_capital(c);
         if (!is_letter && !(c >= '0' && c <= '9')) {
             begins = true;
             continue;
         }
         if (word.empty() && !is_letter) word = "Kernel";
-        word += begins && is_lower ? static_cast<char>(c - 'a' + 'A') : c;
+        word += begins && is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
         begins = false;
         if (word.size() == longest) break;
+    }
+    if (std::none_of(word.begin(), word.end(), is_lower)) {
+        for (std::size_t i = 1; i < word.size(); ++i)
+            if (is_capital(word[i])) word[i] = static_cast<char>(word[i] - 'A' + 'a');
     }
     return word.empty() ? "Kernel" : word;
 }
@@ -299,8 +305,9 @@ inline std::string sequence_text(const SegmentPlan& plan, const HeaderOptions& o
     const CodedLaunches coded = encode_launches(sequence.launches);
     std::string kernels;
     for (const PlannedSequence::Kernel& kernel : sequence.kernels)
-        kernels += "    {\"" + kernel.key.name + "\", " + std::to_string(kernel.key.variant.index) +
-                   ", " + std::to_string(kernel.lasts.count()) +
+        kernels += "    {\"" + cpp_literal(kernel.key.name) + "\", " +
+                   std::to_string(kernel.key.variant.index) + ", " +
+                   std::to_string(kernel.lasts.count()) +
                    (kernel.own.asks ? ", {true, {" + clock_text(kernel.own.point.core) + ", " +
                                           clock_text(kernel.own.point.memory) + "}}"
                                     : std::string{}) +
@@ -333,7 +340,7 @@ inline std::string sequence_text(const SegmentPlan& plan, const HeaderOptions& o
            "    return kdvfs::to_plan_table(kdvfs::to_sequence(\n"
            "        {" +
            std::to_string(planned_sequence_version) + ", \"" + plan.gpu + "\", \"" +
-           options.input_hash +
+           cpp_literal(options.input_hash) +
            "\",\n"
            "         sequence_kernels, sequence_runs, sequence_launches, "
            "sequence_boundaries}));\n}\n\n";
