@@ -26,6 +26,9 @@ struct HeaderOptions {
 
 /// Plans as a C++ header with a `PolicyRegistry` in it, ready to be compiled in: sorted by kernel,
 /// architecture and variant, formatted the same way every time, so that diffs show changes alone.
+/// A kernel that the plan has for variant 0 alone gets one policy for all of its variants, known or
+/// not; of other kernels, variants that the plan does not have run at auto. A `FromPlan` policy, by
+/// contrast, asks its plan for just the variant that is launched, and else its fallback.
 /// @throws Error (invalid_input) for names that could become anything but names in C++.
 KDVFS_INLINE std::string to_policy_header(std::vector<PlanFor> plans, const HeaderOptions& options);
 
