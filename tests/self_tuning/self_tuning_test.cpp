@@ -8,11 +8,18 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace self_tuning_bed {
 namespace {
@@ -117,6 +124,36 @@ TEST(SelfTuning, AClockThatIsTriedGoesBackByItself) {
     ASSERT_NE(device.effective_clocks(), ClockPoint{});
     for (int second = 0; second < 30; ++second) device.advance(1s);
     EXPECT_EQ(device.effective_clocks(), ClockPoint{});
+}
+
+/// Another thread is about to enter scopes wherever the program forks in one.
+TEST(SelfTuning, AScopeEndsInAForkedChild) {
+    using Policies = PolicyRegistry<Default<AutoClock>>;
+    simulated::Device device{simulated::mi210()};
+    const Gpu gpu = simulated::open(device);
+    const tune::Session<Policies> session{gpu, {Kind::tune}};
+    simulated::Stream* const stream = device.create_stream();
+    session.next_iteration();
+    std::atomic<bool> done{false};
+    std::thread other{[&] {
+        while (!done) static_cast<void>(session.kind_of<AutoClock>("kernel", {}));
+    }};
+    int hung = 0;
+    for (int i = 0; i < 100 && hung == 0; ++i) {
+        std::optional<Scope> scope{std::in_place, session, stream, "kernel"};
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::alarm(5);
+            scope.reset();
+            ::_exit(0);
+        }
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        hung += status == 0 ? 0 : 1;
+    }
+    done = true;
+    other.join();
+    EXPECT_EQ(hung, 0);
 }
 
 /// The first step of a program compiles its kernels.

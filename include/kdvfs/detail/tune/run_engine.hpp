@@ -243,7 +243,9 @@ private:
                                       known.metered, one ? one_clock_ : followed_);
         return *kind;
     }
+    /// None in a forked child, where a thread of the parent may hold the lock for ever.
     [[nodiscard]] std::shared_ptr<SweepEngine> current_sweep() const noexcept {
+        if (kdvfs::detail::fork_generation() != generation_) return nullptr;
         const std::lock_guard lock{scopes_};
         return sweep_;
     }
