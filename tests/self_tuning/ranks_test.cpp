@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -136,6 +137,21 @@ TEST(RanksTogether, ExploreWithoutARankThatCannot) {
     }
 }
 
+/// The energy counter is so slow that a stretch lasts 20 s, of more than a hundred iterations.
+TEST(RanksTogether, HoldClocksThroughLongStretches) {
+    const simulated::Board board = simulated::mi210();
+    Program program = draw_program(board, 4);
+    program.launches.resize(2);
+    RankBed::Options options = eight_ranks(4);
+    options.ranks = 2;
+    options.counter = board.energy_counter;
+    options.counter->period = 400ms;
+    const RankBed::Course run =
+        RankBed{board, options}.run(program, Kind::tune, any_number, Seconds{300});
+    EXPECT_GT(std::count(run.lowered.begin(), run.lowered.end(), 2U), 200);
+    EXPECT_LT(std::count(run.lowered.begin(), run.lowered.end(), 1U), 10);
+}
+
 /// What exploring the program before has cost is in a rank's account once.
 TEST(RanksTogether, CountWhatTheyLoseOnceWhereTheProgramChanges) {
     const simulated::Board board = simulated::mi210();
@@ -232,6 +248,7 @@ TEST(RankMessages, SurviveTheWayAndRefuseWhatIsNone) {
     order.step = {RunStep::As::explored, 5, 2};
     order.metered = true;
     order.stage = 6;
+    order.length = 130;
     order.clocks = {ClockPoint{{900}, auto_clock}, std::nullopt, ClockPoint{}};
     const std::string text = to_message(order);
     MessageReader words{text};
@@ -239,6 +256,7 @@ TEST(RankMessages, SurviveTheWayAndRefuseWhatIsNone) {
     const RankOrder read = read_order(words);
     EXPECT_TRUE(read.is_as(order));
     EXPECT_EQ(read.from, order.from);
+    EXPECT_EQ(read.length, order.length);
     EXPECT_EQ(read.clocks, order.clocks);
     RankBlock block{4, {{900}, {1200}}, 3, Seconds{0.75}, {310}};
     block.rows.push_back(
@@ -254,7 +272,7 @@ TEST(RankMessages, SurviveTheWayAndRefuseWhatIsNone) {
         MessageReader torn{std::string_view{measured}.substr(6, cut - 6)};
         EXPECT_THROW(static_cast<void>(read_block(torn)), Error) << cut;
     }
-    MessageReader many{"1 0 0 0 0 0 0 0 0 0 99999999999"};
+    MessageReader many{"1 0 0 0 0 0 0 0 0 0 0 99999999999"};
     EXPECT_THROW(static_cast<void>(read_order(many)), Error);
 }
 

@@ -28,9 +28,10 @@ struct RankOrder {
     std::uint32_t epoch = 0;  ///< how often the program has changed, as rank 0 knows
     RunPhase phase = RunPhase::warm_up;
     RunStep step{};
-    std::uint32_t plan = 0;   ///< number of the plan that is followed
-    bool metered = false;     ///< explored: the stage is measured
-    std::uint64_t stage = 0;  ///< explored: number of the stage; 0: at the baseline
+    std::uint32_t plan = 0;    ///< number of the plan that is followed
+    bool metered = false;      ///< explored: the stage is measured
+    std::uint64_t stage = 0;   ///< explored: number of the stage; 0: at the baseline
+    std::uint32_t length = 0;  ///< explored: iterations of the stage; 0: not known
     /// Explored: by rank. None: it does not explore, and neither do ranks beyond the last.
     std::vector<std::optional<ClockPoint>> clocks{};
 
@@ -130,7 +131,8 @@ inline std::string to_message(const RankOrder& order) {
     text << "order " << order.from << ' ' << order.ahead << ' ' << order.epoch << ' '
          << static_cast<int>(order.phase) << ' ' << static_cast<int>(order.step.as) << ' '
          << order.step.block << ' ' << order.step.triple << ' ' << order.plan << ' '
-         << order.metered << ' ' << order.stage << ' ' << order.clocks.size();
+         << order.metered << ' ' << order.stage << ' ' << order.length << ' '
+         << order.clocks.size();
     for (const auto& clock : order.clocks) text << (clock ? clock_words(*clock) : " -");
     return text.str();
 }
@@ -147,6 +149,7 @@ inline RankOrder read_order(MessageReader& words) {
     order.plan = words.number<std::uint32_t>();
     order.metered = words.count(1) != 0;
     order.stage = words.number<std::uint64_t>();
+    order.length = words.number<std::uint32_t>();
     order.clocks.resize(words.count(most_ranks));
     for (auto& clock : order.clocks)
         if (const std::string_view core = words.word(); core != "-") clock = words.clock(core);

@@ -380,7 +380,8 @@ private:
             if (sweep_) {
                 sweep_->obey({.clock = explores ? *clock : sweep_options_.baseline,
                               .metered = explores && order.metered,
-                              .stage = explores ? order.stage : 0});
+                              .stage = explores ? order.stage : 0,
+                              .length = explores ? order.length : 0});
                 return begin({RunStep::As::explored});
             }
         } catch (const Error& error) {

@@ -146,6 +146,7 @@ public:
         if (order.step.as == RunStep::As::explored) {
             order.metered = explored.metered;
             order.stage = explored.stage;
+            order.length = explored.length;
             order.clocks.assign(std::size_t{explorers_.back()} + 1, std::nullopt);
             for (std::size_t i = 0; i < explorers_.size(); ++i)
                 order.clocks[explorers_[i]] =
