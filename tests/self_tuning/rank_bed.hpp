@@ -52,6 +52,7 @@ struct Post {
     std::vector<double> now{};        ///< of each rank
     std::vector<std::size_t> sent{};  ///< bytes, by each rank
     std::uint32_t silent = 0;         ///< so many of the last ranks
+    std::size_t plans = 0;            ///< that rank 0 has announced
 };
 
 class SimulatedLink final : public tune::RankLink {
@@ -70,6 +71,7 @@ public:
         return post_->to[rank_].take(post_->now[rank_]);
     }
     void announce(std::string text) override {
+        post_->plans += text.starts_with("plan ") ? 1 : 0;
         for (std::uint32_t r = 1; r < size(); ++r) post_->to[r].send(post_->now[rank_], 0, text);
     }
     [[nodiscard]] std::vector<std::string> take_announcements() override {
@@ -113,6 +115,7 @@ public:
         double obeying = 0;                 ///< of all other ranks, in all iterations
         std::vector<tune::Saving> savings;  ///< by rank, at the end
         std::vector<std::size_t> sent;      ///< bytes, by rank
+        std::size_t plans = 0;              ///< that rank 0 has announced
     };
 
     RankBed(simulated::Board board, const Options& options)
@@ -155,6 +158,7 @@ public:
         for (const auto& rank : ranks)
             if (const auto saving = rank->session.saving()) course.savings.push_back(*saving);
         course.sent = post.sent;
+        course.plans = post.plans;
         return course;
     }
 

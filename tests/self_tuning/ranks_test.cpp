@@ -152,6 +152,19 @@ TEST(RanksTogether, HoldClocksThroughLongStretches) {
     EXPECT_LT(std::count(run.lowered.begin(), run.lowered.end(), 1U), 10);
 }
 
+/// Its number is that of the next plan, and a rank would take the one for the other.
+TEST(RanksTogether, AnnounceNoPlanThatIsNotFollowed) {
+    const simulated::Board board = without_gain(simulated::mi210());
+    RankBed::Options options = eight_ranks(4);
+    options.ranks = 2;
+    const RankBed::Course run =
+        RankBed{board, options}.run(draw_program(board, 4), Kind::tune, any_number, Seconds{600});
+    EXPECT_EQ(run.savings[0].phase, tune::RunPhase::rest);
+    EXPECT_NE(run.savings[0].note.find("nothing to gain"), std::string::npos)
+        << run.savings[0].note;
+    EXPECT_EQ(run.plans, 0U);
+}
+
 /// What exploring the program before has cost is in a rank's account once.
 TEST(RanksTogether, CountWhatTheyLoseOnceWhereTheProgramChanges) {
     const simulated::Board board = simulated::mi210();

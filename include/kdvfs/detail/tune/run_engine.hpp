@@ -682,7 +682,6 @@ private:
         promised_pct_ = 0;
         std::string none;
         OneClock one_clock = OneClock::unknown;
-        const auto number = static_cast<std::uint32_t>(schedule_.plans() + 1);
         for (const auto& [its, plan] : made) {
             const auto its_ranks = static_cast<double>(its.size());
             ranks += its_ranks;
@@ -693,10 +692,7 @@ private:
             saving += plan.saving_pct * its_ranks;
             promised_pct_ = std::max(promised_pct_, plan.slowdown_pct);
             latency = std::max(latency, plan.latency);
-            if (team_) {
-                team_->announce(RankPlan{number, its, plan.json});
-                continue;
-            }
+            if (team_) continue;
             try {
                 follow(plan.sequence,
                        plan.one_clock == OneClock::other ? &plan.at_one_clock : nullptr);
@@ -709,6 +705,13 @@ private:
         if (saving == 0 && !none.empty()) return schedule_.cannot_plan(none);
         note_experience(latency);
         schedule_.planned(saving / ranks, promised_pct_, one_clock);
+        if (team_ && schedule_.phase() == RunPhase::follow) announce_made();
+    }
+    /// Once they are accepted: plans that are not followed have the number of the next ones.
+    void announce_made() {
+        const auto number = static_cast<std::uint32_t>(schedule_.plans());
+        for (const auto& [ranks, plan] : made_)
+            if (plan.none.empty()) team_->announce({number, ranks, plan.json});
     }
     /// Ranks that share all kernels have one plan, as far as others wait for them alike: who is
     /// early may be slower by what the others are late.
