@@ -268,6 +268,31 @@ TEST_F(Metering, FindsThePeriodOfACounterThatDoesNotSayIt) {
     }
 }
 
+/// A noise-free board whose samples are further apart than the counter's updates, and one whose
+/// first reading comes after the first launch: nothing is wrong with either.
+TEST(Presets, RaiseNoAlarm) {
+    int compared = 0;
+    for (const auto& board : {simulated::mi210(), simulated::h100(), simulated::rtx_3080_ti()}) {
+        simulated::Device fresh{board};
+        auto* const its_stream = fresh.create_stream();
+        const auto gpu =
+            simulated::open(fresh, {.meter_every = 1}).with<PolicyRegistry<Default<AutoClock>>>();
+        const auto gemm = roofline(board, {.matrix_flops = 4e13, .memory_bytes = 1e9});
+        const auto gelu = roofline(board, {.memory_bytes = 2e11});
+        for (int i = 0; i < 20; ++i) {
+            gpu.next_iteration();
+            launch<Middle>(gpu, its_stream, [&] { fresh.launch(its_stream, gemm); });
+            launch<Free>(gpu, its_stream, [&] { fresh.launch(its_stream, gelu); });
+        }
+        fresh.synchronize(its_stream);
+        const auto report = gpu.report();
+        EXPECT_FALSE(has_note(report, "came too late")) << board.name;
+        EXPECT_FALSE(has_note(report, "disagree")) << board.name;
+        compared += row(report, "free").direct_power ? 1 : 0;
+    }
+    EXPECT_GT(compared, 0) << "with the counter's difference";
+}
+
 TEST_F(Metering, KeepClockIsListedAsKept) {
     const auto unmetered = simulated::open(device, gpu_options()).with<UnmeteredPolicies>();
     {

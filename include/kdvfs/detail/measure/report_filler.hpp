@@ -287,11 +287,13 @@ inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
     const EnergyEstimate attributed = attributing_.energy(seconds);
     // A sensor that lags shifts the difference, not what is attributed.
     if (!attributed.resolved || !sums_.hypotheses.empty()) return;
-    // Within a counter period the counter is taken to grow evenly. A step of the power at a part u
-    // of the period then errs by u (1 - u) of period times step: at either end of a run at most a
-    // quarter, always to the same side, and the step is at most the power itself.
-    const double interpolation = 0.5 * Seconds{sums_.counter_period}.count() *
-                                 row.direct_power->count * static_cast<double>(direct.runs);
+    // Between two samples, or updates, the counter is taken to grow evenly. A step of the power at
+    // a part u of that time then errs by u (1 - u) of time times step: at either end of a run at
+    // most a quarter, always to the same side, and the step is at most the power itself.
+    const double updates =
+        2 * Seconds{sums_.counter_period}.count() * static_cast<double>(direct.runs);
+    const double interpolation =
+        0.25 * std::max(direct.edges.count(), updates) * row.direct_power->count;
     row.direct_disagrees = std::abs(direct.joules - attributed.joules.count) >
                            attributed.half_width.count + interpolation;
 }

@@ -21,11 +21,13 @@ struct CountedJoules {
     Seconds time{0};
     double joules = 0;
     std::uint64_t runs = 0;
+    Seconds edges{0};  ///< lengths of the rows that they begin and end in
 
     CountedJoules& operator+=(const CountedJoules& other) {
         time += other.time;
         joules += other.joules;
         runs += other.runs;
+        edges += other.edges;
         return *this;
     }
 };
@@ -85,7 +87,8 @@ public:
     template <class Sink>
     void add(const EnergySample& sample, Sink& sink) {
         if (sample.at < walked_to_ || !std::isfinite(sample.total.count)) {
-            ++late_;
+            // One before all others hides nothing: counting begins with the next.
+            if (last_ || !samples_.empty() || !std::isfinite(sample.total.count)) ++late_;
             return;
         }
         if (samples_.size() >= capacity_) make_room(samples_, sink);
@@ -171,6 +174,7 @@ private:
         bool whole;
         bool direct = false;  ///< long, and so far alone under one clock
         std::optional<double> joules_at_start;
+        Seconds row_at_start{0};
     };
 
     [[nodiscard]] std::optional<RunPart> part(const Run& run, TimePoint at) const {
@@ -297,14 +301,17 @@ void SampleJoin::meet(const EnergySample& sample, Sink& sink) {
     if (whole) {
         for (auto* runs : {&running_, &ended_}) {
             for (Run& run : *runs) {
-                if (run.start >= last_->at) run.joules_at_start = counter_at(run.start, sample);
+                if (run.start < last_->at) continue;
+                run.joules_at_start = counter_at(run.start, sample);
+                run.row_at_start = sample.at - last_->at;
             }
         }
         for (const Run& run : ended_) {
             if (!run.joules_at_start) continue;
             sink.measured_directly(
                 run.kernel, run.applied,
-                {run.end - run.start, counter_at(run.end, sample) - *run.joules_at_start, 1});
+                {run.end - run.start, counter_at(run.end, sample) - *run.joules_at_start, 1,
+                 run.row_at_start + Seconds{sample.at - last_->at}});
         }
         sink.end_row((sample.total - last_->total).count, Seconds{sample.at - last_->at},
                      row_metered_);
@@ -322,8 +329,17 @@ inline void SampleJoin::start(const KernelInterval& interval) {
         ++overflows_;
         return;
     }
-    Run run{interval.kernel, interval.track,      interval.place, interval.start, interval.end,
-            applied_,        interval.ends_scope, interval.whole, false,          {}};
+    Run run{interval.kernel,
+            interval.track,
+            interval.place,
+            interval.start,
+            interval.end,
+            applied_,
+            interval.ends_scope,
+            interval.whole,
+            false,
+            {},
+            {}};
     if (running_.empty()) {
         run.direct =
             last_ && interval.start >= walked_to_ && interval.end - interval.start > direct_from_;
