@@ -233,7 +233,7 @@ class Gpu:
         return Request(self, core_mhz, memory_mhz)
 
     def next_iteration(self) -> None:
-        """Says where an iteration begins; one of `meter_every` is metered."""
+        """Says where an iteration begins; one of `meter_every`, drawn, is metered."""
         expect_ok(_c.kdvfs_next_iteration(self._handle))
 
     def follow_plan(self, file: Union[str, "os.PathLike[str]"]) -> None:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/report.hpp>
 #include <tests/gpu/rig.hpp>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -139,20 +141,20 @@ TEST_F(Levels, OfSampledIterationsThoseAreCountedThatWereMetered) {
     expect_holds(level(report, "forward").per_run(), forward_joules / steps);
 }
 
-/// The host runs ahead and waits for the GPU behind every third iteration, before which all earlier
-/// timestamps have been read: what runs between two metered iterations is none of theirs.
+/// The host runs ahead, and waits for the GPU just before each metered iteration: all timestamps of
+/// the one before are read then. What ran between the two is none of theirs.
 TEST_F(Levels, WhatRanBetweenMeteredIterationsIsInNone) {
     GpuOptions options = gpu_options();
     options.meter_every = 4;
     const auto gpu = simulated::open(device, options).with<Phases>();
-    constexpr int iterations = 160;
+    constexpr unsigned iterations = 160;
     const double before = device.true_energy().count;
     const TimePoint began = device.now();
-    for (int i = 0; i < iterations; ++i) {
+    for (unsigned i = 0; i < iterations; ++i) {
         gpu.next_iteration();
         launch<Middle>(gpu, stream, [&] { device.launch(stream, work(20)); });
         launch<Free>(gpu, stream, [&] { device.launch(stream, work(10)); });
-        if (i % 3 == 2) device.synchronize(stream);
+        if (kdvfs::detail::is_metered_iteration(i + 1, 4)) device.synchronize(stream);
     }
     device.synchronize(stream);
     const double joules = device.true_energy().count - before;
@@ -194,6 +196,97 @@ TEST_F(Levels, WhatRanBeforeTheFirstIterationIsNone) {
         EXPECT_EQ(level(report, "iteration").runs, 80U / every);
         expect_holds(level(report, "iteration").per_run(), joules / 80);
     }
+}
+
+/// Training whose every n-th iteration is another: validation, or accumulation.
+struct Alternating {
+    int every;
+    int place;
+
+    [[nodiscard]] bool is_heavy(int iteration) const { return iteration % every == place; }
+};
+
+/// The iteration's interval holds how much metered iterations differ. With a fixed place in 8, all
+/// metered ones were of one kind.
+TEST_F(Levels, IterationsThatAlternateAreAsOftenMeteredAsTheyCome) {
+    int programs = 0;
+    int held = 0;
+    int doubted = 0;
+    for (const int period : {2, 3, 4, 8}) {
+        for (int place = 0; place < period; ++place) {
+            const Alternating program{period, place};
+            const int iterations = 240 + 16 * place;
+            simulated::Device fresh{simulated::mi210(), device_options(5ms, {5e-3})};
+            auto* const its_stream = fresh.create_stream();
+            GpuOptions options = gpu_options();
+            options.meter_every = 8;
+            options.sampler.period = 5ms;
+            const auto gpu = simulated::open(fresh, options).with<Phases>();
+            const double before = fresh.true_energy().count;
+            for (int i = 0; i < iterations; ++i) {
+                gpu.next_iteration();
+                const double length = program.is_heavy(i) ? 40 : 10;
+                launch<Free>(gpu, its_stream, [&] { fresh.launch(its_stream, work(length)); });
+                launch<Middle>(gpu, its_stream, [&] { fresh.launch(its_stream, work(5)); });
+                fresh.synchronize(its_stream);
+            }
+            const double truth = (fresh.true_energy().count - before) / iterations;
+            gpu.next_iteration();
+            fresh.advance(20ms);
+            const auto report = gpu.report();
+            const auto found = level(report, "iteration").per_run();
+            EXPECT_NEAR(found.joules.count, truth, truth) << period << ' ' << place;
+            EXPECT_LT(found.half_width.count, 0.5 * truth) << period << ' ' << place;
+            ++programs;
+            held += std::abs(found.joules.count - truth) <= found.half_width.count ? 1 : 0;
+            doubted += has_note(report, "the metered iterations drew") ? 1 : 0;
+        }
+    }
+    EXPECT_EQ(programs, 17);
+    EXPECT_GE(held, 15);
+    EXPECT_LE(doubted, 1);
+}
+
+/// What no drawing finds, the counter does: iterations that are metered do less than others.
+TEST_F(Levels, TheCounterSaysWhereMeteredIterationsAreNotLikeOthers) {
+    for (const double others : {10.0, 20.0}) {
+        simulated::Device fresh{simulated::mi210(), device_options(5ms, {5e-3})};
+        auto* const its_stream = fresh.create_stream();
+        GpuOptions options = gpu_options();
+        options.meter_every = 8;
+        options.sampler.period = 5ms;
+        const auto gpu = simulated::open(fresh, options).with<Phases>();
+        for (std::uint64_t i = 0; i < 240; ++i) {
+            gpu.next_iteration();
+            const double length = kdvfs::detail::is_metered_iteration(i, 8) ? 10 : others;
+            launch<Free>(gpu, its_stream, [&] { fresh.launch(its_stream, work(length)); });
+            fresh.synchronize(its_stream);
+            fresh.advance(4ms);  // the host makes the next batch
+        }
+        gpu.next_iteration();
+        fresh.advance(20ms);
+        EXPECT_EQ(has_note(gpu.report(), "the metered iterations drew"), others > 10) << others;
+    }
+}
+
+TEST(MeteredIterations, AreOneOfEachBlockInAnyPlace) {
+    for (const unsigned every : {1U, 2U, 3U, 16U}) {
+        std::vector<int> places(every);
+        for (std::uint64_t block = 0; block < 1600; ++block) {
+            int metered = 0;
+            for (unsigned place = 0; place < every; ++place) {
+                if (!kdvfs::detail::is_metered_iteration(block * every + place, every)) continue;
+                ++metered;
+                ++places[place];
+                if (block == 0) EXPECT_GE(place, every / 2) << "warm-up";
+            }
+            ASSERT_EQ(metered, 1);
+        }
+        for (const int count : places) {
+            EXPECT_NEAR(count, 1600.0 / every, 3.5 * std::sqrt(1600.0 / every));
+        }
+    }
+    EXPECT_FALSE(kdvfs::detail::is_metered_iteration(0, 0));
 }
 
 /// A GPU with ranges as attached programs have them.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/report.hpp>
 #include <tests/gpu/rig.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <sstream>
 
@@ -62,21 +64,27 @@ TEST_F(Metering, GivesEachKernelItsJoules) {
 TEST_F(Metering, OneIterationInNKeepsTheOthersJoulesApart) {
     open(4);
     double metered_seconds = 0;
-    for (int iteration = 0; iteration < 40; ++iteration) {
+    std::uint64_t metered = 0;
+    for (unsigned iteration = 0; iteration < 40; ++iteration) {
         const TimePoint began = device.now();
         for (int i = 0; i < 5; ++i) {
             launch<Slow>(*gpu, stream, [&] { device.launch(stream, work(2)); });
             launch<Free>(*gpu, stream, [&] { device.launch(stream, work(1 + 0.2 * i)); });
         }
         device.synchronize(stream);
-        if (iteration % 4 == 0) metered_seconds += Seconds{device.now() - began}.count();
+        // What runs before the first iteration is metered, too.
+        if (iteration == 0 || kdvfs::detail::is_metered_iteration(iteration - 1, 4)) {
+            ++metered;
+            metered_seconds += Seconds{device.now() - began}.count();
+        }
         gpu->next_iteration();
     }
     device.advance(5ms);
     const auto report = gpu->report();
     EXPECT_EQ(row(report, "slow").calls, 200u);
-    EXPECT_EQ(row(report, "slow").metered_calls, 50u);
-    EXPECT_EQ(report.scopes.unmetered, 300u);
+    EXPECT_EQ(metered, 11u) << "one of each block, and the first";
+    EXPECT_EQ(row(report, "slow").metered_calls, 5 * metered);
+    EXPECT_EQ(report.scopes.unmetered, 400u - 10 * metered);
     const auto& totals = report.totals;
     expect_balance(totals);
     EXPECT_LE(totals.counted_time.count(), metered_seconds + 1e-3);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
@@ -524,10 +525,8 @@ MeterShare::Metered Device::meters(std::uint64_t iteration, bool known) {
     if (known && every != 0 && share_) {
         return share_->begin(kdvfs::TimePoint{std::chrono::steady_clock::now().time_since_epoch()});
     }
-    const auto is_metered = [every](std::uint64_t which) {
-        return every != 0 && which % every == every - 1;
-    };
-    return {is_metered(iteration), is_metered(iteration + 1)};
+    return {kdvfs::detail::is_metered_iteration(iteration, every),
+            kdvfs::detail::is_metered_iteration(iteration + 1, every)};
 }
 
 void Device::report_times(std::function<void(bool)> needs) {

@@ -534,8 +534,8 @@ private:
         accumulator_.metering(at, on);
         if (record_) record_->add(record_->metering, std::pair{at, on});
     }
-    void mark_iteration(TimePoint at, measure::IterationMark mark) {
-        accumulator_.iteration(at, mark);
+    void mark_iteration(TimePoint at, measure::IterationMark mark, std::uint64_t number = 0) {
+        accumulator_.iteration(at, mark, number);
         if (record_) record_->add(record_->iterations, std::pair{at, mark});
     }
 
@@ -561,13 +561,13 @@ private:
 
     /// The iteration of this timestamp begins, if it is its first.
     void begin_iterations(TimePoint now) {
-        const auto [any, metered] = windows_.begun_before(drained_ + lost_);
+        const auto [any, metered, number] = windows_.begun_before(drained_ + lost_);
         if (garbage_ || ((in_iteration_ || awaits_iteration_) && !any)) return;
         awaits_iteration_ = false;
         // What ran before the first call of next_iteration() is no iteration.
         const bool first = any && !std::exchange(has_begun_, true);
         if (in_iteration_ && (first || !metered)) end_iteration(first);
-        mark_iteration(now, measure::IterationMark::begins);
+        mark_iteration(now, measure::IterationMark::begins, number);
         in_iteration_ = true;
     }
     /// At its last timestamp. @param spoilt it was none that counts

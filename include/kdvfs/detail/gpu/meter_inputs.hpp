@@ -109,6 +109,21 @@ private:
     std::atomic<bool> any_{false};
 };
 
+/// Whether an iteration is metered, where one in `every` is: one of each block of `every`, drawn by
+/// a hash of the block's number (SplitMix64; Steele, Lea and Flood, OOPSLA 2014), the same in each
+/// run. A fixed place would always meet the same kind of iteration where programs validate, or
+/// accumulate, every so often. Of the first block it is one of the later half: programs warm up.
+[[nodiscard]] inline bool is_metered_iteration(std::uint64_t iteration, unsigned every) {
+    if (every <= 1) return every == 1;
+    const std::uint64_t block = iteration / every;
+    std::uint64_t hash = (block + 1) * 0x9E3779B97F4A7C15U;
+    hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9U;
+    hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBU;
+    hash ^= hash >> 31;
+    const unsigned left_out = block == 0 ? every / 2 : 0;
+    return iteration % every == left_out + hash % (every - left_out);
+}
+
 /// Which iterations are metered. Free of locks for scopes; one thread at a time begins iterations.
 class MeteringWindows {
 public:
@@ -165,8 +180,8 @@ public:
 
     /// Whether the next iteration is metered, by the rule of one in `every`.
     bool next_is_metered() {
-        const unsigned every = every_.load(std::memory_order_relaxed);
-        return iteration_.fetch_add(1) % every == every - 1;
+        return is_metered_iteration(iteration_.fetch_add(1),
+                                    every_.load(std::memory_order_relaxed));
     }
     /// One in so many from now on.
     void meter_every(unsigned iterations) {
@@ -174,7 +189,7 @@ public:
     }
     /// @param own a metered iteration has a window of its own, behind a metered one, too
     void begin(bool metered, bool own = false) {
-        begun_.fetch_add(1, std::memory_order_relaxed);
+        const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed) + 1;
         if (metered != metering()) {
             const std::uint32_t window = window_.fetch_add(1, std::memory_order_relaxed) + 1;
             changed_at_.store(window, std::memory_order_relaxed);
@@ -188,13 +203,14 @@ public:
             overflowed_.store(true, std::memory_order_relaxed);
             return;
         }
-        boundaries_[end % boundaries_.size()] = {expected(), metered && !own};
+        boundaries_[end % boundaries_.size()] = {expected(), number, metered && !own};
         end_.store(end + 1, std::memory_order_release);
     }
     /// What began behind the first `drained` timestamps.
     struct Begun {
         bool any = false;
-        bool metered = true;  ///< all of it, in the window before
+        bool metered = true;       ///< all of it, in the window before
+        std::uint64_t number = 0;  ///< of the last of them, from 1 on; 0: not known
     };
     /// For the one thread that drains timestamps; takes no lock.
     [[nodiscard]] Begun begun_before(std::uint64_t drained) {
@@ -204,6 +220,7 @@ public:
             const Boundary& begun = boundaries_[front % boundaries_.size()];
             if (begun.behind >= drained) break;
             result.any = true;
+            result.number = begun.number;
             result.metered = result.metered && begun.metered;
         }
         front_.store(front, std::memory_order_release);
@@ -220,6 +237,7 @@ private:
 
     struct Boundary {
         std::uint64_t behind = 0;  ///< so many timestamped markers
+        std::uint64_t number = 0;  ///< of the iteration
         bool metered = true;       ///< and goes on in the window before
     };
     std::mutex beginning_;  ///< among launching threads alone

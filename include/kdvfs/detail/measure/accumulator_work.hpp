@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/counted_loop.hpp>
 #include <kdvfs/detail/measure/energy_accumulator.hpp>
 #include <kdvfs/detail/measure/energy_counter.hpp>
 #include <kdvfs/detail/measure/energy_sums.hpp>
@@ -87,9 +88,9 @@ public:
         if (!choice_) finder_.metering(at, on);
         join_.metering(at, on);
     }
-    void iteration(TimePoint at, IterationMark mark) {
+    void iteration(TimePoint at, IterationMark mark, std::uint64_t number) {
         if (mark == IterationMark::scopes_spoilt) facts_.forget_open();
-        join_.iteration(at, mark);
+        join_.iteration(at, mark, number);
     }
     void add_place(std::uint32_t parent, KernelId enclosing) {
         levels_.add_place(parent, enclosing);
@@ -209,9 +210,17 @@ private:
     void scope_ended(KernelId kernel, TrackId track, bool whole) {
         if (levels_.any()) levels_.end_run(kernel, track, whole);
     }
-    void mark_iteration(IterationMark mark) { levels_.mark_iteration(mark); }
+    void mark_iteration(IterationMark mark, std::uint64_t number) {
+        levels_.mark_iteration(mark);
+        if (mark == IterationMark::begins) loop_.begins(passed_to_, number);
+        if (mark == IterationMark::spoilt) loop_.forget();
+    }
     void end_row(double joules, Seconds time, bool metered);
-    void break_row(bool impossible);
+    void break_row(bool impossible) {
+        loop_.forget();
+        leave_out_row(impossible);
+    }
+    void leave_out_row(bool impossible);
     void measured_directly(KernelId kernel, ClockPoint applied, CountedJoules counted);
 
     std::size_t add_column(bool inside = false, bool rests = false);
@@ -282,6 +291,7 @@ private:
     GapColumns gaps_;
     std::vector<RepeatedPower> repeated_;
     EnergyLevels levels_;
+    CountedLoop loop_;
     FactsByKernel facts_;
     std::vector<CountedJoules> direct_;  // by column
 
@@ -385,20 +395,26 @@ inline void EnergyAccumulator::Work::add_time(std::size_t column, double seconds
 }
 
 inline void EnergyAccumulator::Work::end_row(double joules, Seconds time, bool metered) {
+    const bool impossible = joules > settings_.highest_power.count * time.count();
+    if (impossible) {
+        loop_.forget();
+    } else {
+        loop_.end_row(passed_to_, time, joules);
+    }
     if (!metered) {
         outside_joules_ += joules;
-        break_row(false);
+        leave_out_row(false);
         return;
     }
-    if (joules > settings_.highest_power.count * time.count()) {
-        break_row(true);
+    if (impossible) {
+        leave_out_row(true);
         return;
     }
     counter_joules_ += joules;
     counted_seconds_ += time.count();
     if (row_overflowed_ || row_.empty()) {
         overflowed_rows_ += row_overflowed_ ? 1 : 0;
-        break_row(false);
+        leave_out_row(false);
         return;
     }
     for (std::size_t i = 0; i < row_.size(); ++i) {
@@ -419,7 +435,7 @@ inline void EnergyAccumulator::Work::end_row(double joules, Seconds time, bool m
     fit_if_full();
 }
 
-inline void EnergyAccumulator::Work::break_row(bool impossible) {
+inline void EnergyAccumulator::Work::leave_out_row(bool impossible) {
     refused_rows_ += impossible ? 1 : 0;
     discard_row();
     rest_clocks_.end_row(false);
@@ -699,8 +715,13 @@ inline void EnergyAccumulator::Work::fill(Report& report) const {
     }
     report.levels.clear();
     for (LevelTime& level : levels_.levels()) {
-        if (!knows_gaps) gaps_.fold(level.column_seconds);
+        if (!knows_gaps) {
+            gaps_.fold(level.column_seconds);
+            for (auto& seconds : level.batches.batches()) gaps_.fold(seconds);
+        }
+        const bool some = !level.scope && level.some_metered;
         report.levels.push_back(filler.level(std::move(level)));
+        if (some) filler.compare(report, report.levels.back(), loop_);
     }
     std::stable_sort(report.levels.begin(), report.levels.end(), [](const auto& a, const auto& b) {
         return a.iteration != b.iteration ? a.iteration : a.counted_time > b.counted_time;
@@ -734,8 +755,9 @@ KDVFS_INLINE void EnergyAccumulator::clocks_applied(TimePoint at, ClockPoint app
     work_->clocks_applied(at, applied);
 }
 KDVFS_INLINE void EnergyAccumulator::metering(TimePoint at, bool on) { work_->metering(at, on); }
-KDVFS_INLINE void EnergyAccumulator::iteration(TimePoint at, IterationMark mark) {
-    work_->iteration(at, mark);
+KDVFS_INLINE void EnergyAccumulator::iteration(TimePoint at, IterationMark mark,
+                                               std::uint64_t number) {
+    work_->iteration(at, mark, number);
 }
 KDVFS_INLINE void EnergyAccumulator::add_place(std::uint32_t parent, KernelId enclosing) {
     work_->add_place(parent, enclosing);

@@ -241,6 +241,9 @@ public:
 private:
     static constexpr double fewest_degrees = 3;
 
+    /// How far the joules of metered iterations may be off those of as many others: by how they
+    /// differ; 95 %. 0 where there are fewer than three, or all were metered.
+    [[nodiscard]] Joules half_width_of_choice(const LevelTime& iteration) const;
     void refuse_impossible();
     void find_unscoped();
     /// Whether none of the columns that have seconds was refused, or lies beside work without a
@@ -400,6 +403,25 @@ inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
     return resolved ? EnergyEstimate{{joules}, {half_width}, true, {sensor}} : EnergyEstimate{};
 }
 
+inline Joules Attributing::half_width_of_choice(const LevelTime& iteration) const {
+    const auto& batches = iteration.batches.batches();
+    if (!iteration.some_metered || batches.size() < 3) return {};
+    std::vector<double> joules;  // of a run
+    for (const std::vector<double>& seconds : batches) {
+        double sum = 0;
+        for (std::size_t j = 0; j < std::min(seconds.size(), estimate_->watts().size()); ++j) {
+            sum += seconds[j] * estimate_->watts()[j];
+        }
+        joules.push_back(sums_->gain * sum / static_cast<double>(iteration.batches.runs()));
+    }
+    const auto n = static_cast<double>(joules.size());
+    const double mean = std::accumulate(joules.begin(), joules.end(), 0.0) / n;
+    double squares = 0;
+    for (const double each : joules) squares += (each - mean) * (each - mean);
+    const double error = std::sqrt(squares / (n - 1) / n);
+    return {student_95(n - 1) * error * static_cast<double>(iteration.runs)};
+}
+
 /// An iteration has its part of what the powers lack of the counter's joules. Behind the last one,
 /// which nobody ended, the board may rest, or go on as in the gaps inside iterations.
 inline EnergyEstimate Attributing::energy(const LevelTime& level) const {
@@ -416,6 +438,7 @@ inline EnergyEstimate Attributing::energy(const LevelTime& level) const {
         found.joules += half;
         found.half_width += Joules{std::abs(half.count)};
     }
+    found.half_width.count = std::hypot(found.half_width.count, half_width_of_choice(level).count);
     return found;
 }
 

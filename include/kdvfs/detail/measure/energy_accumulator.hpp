@@ -56,7 +56,8 @@ public:
     /// Joules of unmetered time are kept apart (`EnergyTotals::outside`).
     void metering(TimePoint at, bool on);
     /// What iterations, or the scopes that are open, do at `at`. In order of time.
-    void iteration(TimePoint at, IterationMark mark);
+    /// @param number of the iteration that begins, counted from 1 on, metered or not; 0: not known
+    void iteration(TimePoint at, IterationMark mark, std::uint64_t number = 0);
     /// Intervals at the next place, counted from 1, lie directly in a scope of `enclosing` at
     /// `parent`.
     void add_place(std::uint32_t parent, KernelId enclosing);

@@ -134,6 +134,44 @@ private:
     double sum_ = 0;
 };
 
+/// How much runs differ: their times by column, in up to 31 batches of as many runs each, as
+/// `BatchMeans` has them.
+class BatchSeconds {
+public:
+    /// A run has ended. @param seconds by column; may be shorter
+    void add(const std::vector<double>& seconds) {
+        add(open_, seconds);
+        if (++in_batch_ < batch_) return;
+        batches_.push_back(std::exchange(open_, {}));
+        in_batch_ = 0;
+        if (batches_.size() <= most) return;
+        for (std::size_t i = 0; i < batches_.size() / 2; ++i) {
+            std::vector<double> both = std::move(batches_[2 * i]);
+            add(both, batches_[2 * i + 1]);
+            batches_[i] = std::move(both);
+        }
+        batches_.resize(batches_.size() / 2);
+        batch_ *= 2;
+    }
+    [[nodiscard]] const std::vector<std::vector<double>>& batches() const { return batches_; }
+    [[nodiscard]] std::vector<std::vector<double>>& batches() { return batches_; }
+    /// Runs in each.
+    [[nodiscard]] std::uint64_t runs() const { return batch_; }
+
+private:
+    static constexpr std::size_t most = 31;
+
+    static void add(std::vector<double>& to, const std::vector<double>& seconds) {
+        if (to.size() < seconds.size()) to.resize(seconds.size());
+        for (std::size_t j = 0; j < seconds.size(); ++j) to[j] += seconds[j];
+    }
+
+    std::vector<std::vector<double>> batches_;
+    std::vector<double> open_;
+    std::uint64_t batch_ = 1;
+    std::uint64_t in_batch_ = 0;
+};
+
 /// Which column of the normal equations a kernel under a clock has. A kernel meets few clocks, so
 /// its columns are searched one by one.
 class KernelColumns {
@@ -315,6 +353,8 @@ struct LevelTime {
     std::uint64_t runs = 0;                ///< that have ended; the time is theirs
     double counted_seconds = 0;            ///< under trusted samples
     BatchMeans run_seconds{};              ///< of the runs
+    BatchSeconds batches{};                ///< of iterations alone
+    bool some_metered = false;             ///< iterations were left out between the runs
     std::vector<double> column_seconds{};  ///< by column, whether under trusted samples or not
 
     void add(std::size_t column, double seconds, bool counted) {
@@ -347,6 +387,8 @@ public:
             return;
         }
         Level& all = levels_[iteration];
+        if (mark == IterationMark::begins && has_paused_) all.ended.some_metered = true;
+        has_paused_ = mark == IterationMark::ends;
         all.end_run(every_track, in_iteration_ && mark != IterationMark::spoilt);
         in_iteration_ = mark == IterationMark::begins;
     }
@@ -425,6 +467,7 @@ private:
             ++ended.runs;
             ended.counted_seconds += run.counted_seconds;
             ended.run_seconds.add(std::accumulate(seconds.begin(), seconds.end(), 0.0));
+            if (!ended.scope) ended.batches.add(seconds);
             for (std::size_t j = 0; j < seconds.size(); ++j) ended.add(j, seconds[j], false);
         }
         static void forget(OpenRun& run) {
@@ -452,6 +495,7 @@ private:
     std::vector<std::size_t> by_kernel_;                // the level of an enclosing scope
     std::vector<std::vector<std::size_t>> places_{{}};  // the levels around each place
     bool in_iteration_ = false;
+    bool has_paused_ = false;  // with the last iteration that ended
 };
 
 }  // namespace kdvfs::inline v0_3::measure

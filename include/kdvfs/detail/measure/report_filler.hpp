@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/detail/measure/attribution.hpp>
+#include <kdvfs/detail/measure/counted_loop.hpp>
 #include <kdvfs/detail/measure/energy_sums.hpp>
 #include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
@@ -216,6 +217,8 @@ public:
     /// What a level drew. The joules of all that ran in it, whose errors may cancel: they are told
     /// where those of its kernels are not.
     [[nodiscard]] EnergyLevel level(LevelTime time) const;
+    /// Says so where metered iterations are not like all that the counter counted.
+    void compare(Report& report, const EnergyLevel& iteration, const CountedLoop& loop) const;
 
 private:
     void add_energy(ReportRow& row, KernelId kernel) const;
@@ -262,6 +265,33 @@ inline EnergyLevel ReportFiller::level(LevelTime time) const {
     for (const double seconds : time.column_seconds) level.time += Seconds{seconds};
     level.energy = attributing_.energy(time);
     return level;
+}
+
+/// Time between iterations is in no metered one: it may draw as much as an idle board.
+inline void ReportFiller::compare(Report& report, const EnergyLevel& iteration,
+                                  const CountedLoop& loop) const {
+    constexpr double alarm = 1.5;    // intervals: 0.3 % of programs whose iterations differ
+    constexpr double slack = 0.01;   // of the joules
+    constexpr double waiting = 0.5;  // of the mean power, at most, where it is not known
+    const EnergyEstimate metered = iteration.per_run();
+    const CountedLoop::Sums all = loop.sums();
+    if (!metered.resolved || all.iterations == 0) return;
+    const auto count = static_cast<double>(all.iterations);
+    const double joules = sums_.gain * all.joules / count;
+    const double own = Seconds{iteration.time}.count() / static_cast<double>(iteration.runs);
+    const double between = std::max(all.time.count() / count - own, 0.0);
+    const EnergyTotals& totals = report.totals;
+    const double rests = totals.idle.resolved ? (totals.idle.joules / totals.idle_time).count
+                                              : waiting * joules * count / all.time.count();
+    const double edges = 2 * sums_.gain * loop.longest_row() / count;
+    const double allowed = alarm * metered.half_width.count + slack * metered.joules.count + edges;
+    const double more = joules - metered.joules.count;
+    if (more > -allowed && more < allowed + rests * between) return;
+    report.notes.push_back(io::format_text(
+        "the metered iterations drew %.4g +- %.2g J each, but by the counter all %.0f of the loop "
+        "%.4g J: they differ, or something runs between them; meter every iteration "
+        "(GpuOptions::meter_every = 1, kdvfs run --meter 1)",
+        metered.joules.count, metered.half_width.count, count, joules));
 }
 
 inline void ReportFiller::add_energy(ReportRow& row, KernelId kernel) const {

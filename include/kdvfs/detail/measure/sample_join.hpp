@@ -58,7 +58,8 @@ enum class IterationMark { begins, ends, spoilt, scopes_spoilt };
 ///   in which part of the run, nothing where it is not walked in parts; `idle(time, applied,
 ///   in_row)`: for this long none did;
 /// - `scope_ended(kernel, track, whole)`: its run has been walked over, all of it or, where not all
-///   was metered, what was; `mark_iteration(mark)`: `scopes_spoilt` behind the ends of that moment;
+///   was metered, what was; `mark_iteration(mark, number)`: `scopes_spoilt` behind the ends of that
+///   moment;
 /// - `end_row(joules, time, metered)`: a row between two samples of one segment ended; rows with
 ///   time outside the metering are not metered; `break_row(impossible)`: the row has no joules,
 ///   because the counter lost its thread or, impossibly, went back;
@@ -100,9 +101,9 @@ public:
         clocks_.items.push_back({at, applied});
     }
     void metering(TimePoint at, bool on) { metering_.items.push_back({at, on}); }
-    void iteration(TimePoint at, IterationMark mark) {
+    void iteration(TimePoint at, IterationMark mark, std::uint64_t number = 0) {
         auto& marks = mark == IterationMark::scopes_spoilt ? spoilt_ : iterations_;
-        marks.items.push_back({at, mark});
+        marks.items.push_back({at, {mark, number}});
     }
 
     /// Walks up to `until`: nothing that began before it may come later.
@@ -219,8 +220,8 @@ private:
     Queue<At<EnergySample>> samples_;
     Queue<At<ClockPoint>> clocks_;
     Queue<At<bool>> metering_;
-    Queue<At<IterationMark>> iterations_;
-    Queue<At<IterationMark>> spoilt_;
+    Queue<At<std::pair<IterationMark, std::uint64_t>>> iterations_;
+    Queue<At<std::pair<IterationMark, std::uint64_t>>> spoilt_;
     std::size_t burst_ = 0;  // intervals since `fills` was asked
     std::size_t longest_burst_ = 0;
 
@@ -251,7 +252,8 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
             row_metered_ = row_metered_ && metered_;
         }
         while (iterations_.next() <= walked_to_) {
-            sink.mark_iteration(iterations_.pop().value);
+            const auto [mark, number] = iterations_.pop().value;
+            sink.mark_iteration(mark, number);
         }
         while (clocks_.next() <= walked_to_) {
             applied_ = clocks_.pop().value;
@@ -266,7 +268,10 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
                 sink.scope_ended(interval.kernel, interval.track, interval.whole);
             }
         }
-        while (spoilt_.next() <= walked_to_) sink.mark_iteration(spoilt_.pop().value);
+        while (spoilt_.next() <= walked_to_) {
+            const auto [mark, number] = spoilt_.pop().value;
+            sink.mark_iteration(mark, number);
+        }
     }
     intervals_.forget_popped();
     samples_.forget_popped();

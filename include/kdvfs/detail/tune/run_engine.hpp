@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kdvfs/detail/control/scope_sink.hpp>
+#include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
 #include <kdvfs/detail/tune/block_meter.hpp>
 #include <kdvfs/detail/tune/in_background.hpp>
@@ -218,7 +219,7 @@ private:
         LaunchTrace trace;
     };
     using Planning = InBackground<RunPlan>;
-    static constexpr std::uint64_t metered_every = 16;
+    static constexpr unsigned metered_every = 16;
 
     // Scopes; `scopes_` is held.
 
@@ -517,8 +518,8 @@ private:
             schedule_.phase() == RunPhase::follow || schedule_.phase() == RunPhase::doubt;
         if (!may_follow && followed_ != nullptr) end_following();
         if (step.as != RunStep::As::explored)
-            static_cast<void>(
-                service_->begin_iteration(step.block == 0 && iteration_ % metered_every == 0));
+            static_cast<void>(service_->begin_iteration(
+                step.block == 0 && kdvfs::detail::is_metered_iteration(iteration_, metered_every)));
     }
 
     // Exploring.

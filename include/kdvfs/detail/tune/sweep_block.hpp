@@ -156,7 +156,7 @@ private:
         }
         void idle(Seconds, ClockPoint, bool) const {}
         void scope_ended(KernelId, TrackId, bool) const {}
-        void mark_iteration(measure::IterationMark) const {}
+        void mark_iteration(measure::IterationMark, std::uint64_t) const {}
         void end_row(double, Seconds, bool) const {}
         void break_row(bool) const {}
         void measured_directly(KernelId, ClockPoint, measure::CountedJoules) const {}
