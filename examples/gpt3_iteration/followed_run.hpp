@@ -72,7 +72,7 @@ FollowedRun run_followed(const kdvfs::simulated::Board& board, Models models,
 
     kdvfs::simulated::Device device = live_device(board, switch_latency);
     kdvfs::GpuOptions options = live_options(switch_latency);
-    options.meter_every = 1 + iterations;
+    options.meter_every = 2 * (1 + iterations);  // of the first so many one of the later half
     const auto gpu = kdvfs::simulated::open(device, options).with<Registry>(std::move(followed));
     kdvfs::simulated::Stream* stream = device.create_stream();
     FollowedRun result{.run = {.switch_latency = switch_latency}, .plan = std::move(plan)};
