@@ -30,3 +30,20 @@ expect("0|3" "[^0-9]4 pairs" tune --max-slowdown 5% --pairs 4 -o short -- ${UNRU
 if(NOT EXISTS ${FOLDER}/short/runs.csv)
     message(FATAL_ERROR "four pairs of blocks were found in a run of thirty iterations")
 endif()
+
+# A run that opens no session has no pairs of blocks: those of the run before it do not count again.
+set(ENV{KDVFS_SWEEP_BLOCK})
+file(WRITE ${FOLDER}/wrapped.sh "[ -e gone ] && exec cp cost.csv \"$KDVFS_COST\"
+'${UNRULY}' plain && cp \"$KDVFS_COST\" cost.csv\n")
+expect("0|3|4" "blocks of iterations" tune --max-slowdown 5% -o stale -- sh wrapped.sh)
+file(REMOVE ${FOLDER}/stale/comparisons.csv)
+file(TOUCH ${FOLDER}/gone)
+expect("3|4" "run 1 of 8" tune --max-slowdown 5% --pairs 4 -o stale -- sh wrapped.sh)
+if(EXISTS ${FOLDER}/stale/comparisons.csv OR EXISTS ${FOLDER}/stale/compare_status.json)
+    message(FATAL_ERROR "a run without a session was credited with the pairs of an earlier one")
+endif()
+
+# Nor does what was known of its session: such a program is attached to.
+file(COPY ${FOLDER}/short/trial_status.json DESTINATION ${FOLDER}/trial)
+set(ENV{KDVFS_ATTACH} ${FOLDER}/absent.so)
+expect(1 "it has no session: it runs once more, attached to" tune -o trial -- sh wrapped.sh)

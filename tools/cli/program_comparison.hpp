@@ -80,7 +80,7 @@ public:
             std::fprintf(stderr, "kdvfs: run %zu: blocks of iterations by the plan and as found\n",
                          run + 1);
             const auto log = folder_->open_log();
-            auto variables = folder_->variables(
+            auto variables = folder_->prepare_run(
                 TuningFolder::mode("compare", folder_->file("plan.json")), "compare_status.json");
             // Runs that repeat each other, in blocks of the same order, would be the same pairs.
             variables.emplace_back("KDVFS_SWEEP_SEED", std::to_string(pairs_.size() + 1));
@@ -190,8 +190,8 @@ inline Comparison compare_runs(const TuningFolder& folder, const ProgramRuns& pr
             std::fprintf(stderr, "kdvfs: run %zu of %zu, %s\n", runs.recorded() + 1, 2 * pairs,
                          planned ? "by the plan" : "as it is");
             const auto log = folder.open_log();
-            return program(planned ? folder.variables(follow, "follow_status.json")
-                                   : folder.variables("off", ""),
+            return program(planned ? folder.prepare_run(follow, "follow_status.json")
+                                   : folder.prepare_run("off", ""),
                            log.get())
                 .cost;
         });

@@ -163,8 +163,8 @@ inline void sweep(const TuningFolder& folder, const ProgramRuns& program,
     const auto percent = [](double share) { return kdvfs::io::to_text(100 * share); };
     std::size_t fruitless = 0;
     for (std::size_t before = sweep_steps::measured(folder); !swept(folder);) {
-        auto environment = folder.variables(TuningFolder::mode("sweep", folder.file("profile.csv")),
-                                            "sweep_status.json");
+        auto environment = folder.prepare_run(
+            TuningFolder::mode("sweep", folder.file("profile.csv")), "sweep_status.json");
         environment.emplace_back("KDVFS_MAX_SLOWDOWN", percent(options.objective.max_slowdown));
         environment.emplace_back("KDVFS_RUN_SLOWDOWN", percent(options.max_slowdown));
         environment.emplace_back("KDVFS_SWEEP_EXCLUDE", to_string(excluded_clocks(folder, below)));

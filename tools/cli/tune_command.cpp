@@ -102,7 +102,7 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
     if (!folder.has("trial.json")) {
         std::fprintf(stderr, "kdvfs: the program runs once, as it is\n");
         const auto log = folder.open_log();
-        const ProgramRun run = program(folder.variables("off", "trial_status.json"), log.get());
+        const ProgramRun run = program(folder.prepare_run("off", "trial_status.json"), log.get());
         const bool attached = folder.statuses("trial_status.json").empty();
         if (attached) {
             std::fprintf(stderr, "kdvfs: it has no session: it runs once more, attached to\n");
@@ -112,7 +112,8 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
                 reject(error.code(), "it has no kdvfs::tune::Session: " + error.text().vendor_words,
                        error.text().remedy.c_str());
             }
-            static_cast<void>(program(folder.variables("measure", "trial_status.json"), log.get()));
+            static_cast<void>(
+                program(folder.prepare_run("measure", "trial_status.json"), log.get()));
         }
         folder.write("trial.json", nlohmann::ordered_json{{"time_s", run.cost.time.count()},
                                                           {"energy_j", run.cost.energy.count},

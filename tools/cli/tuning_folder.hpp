@@ -121,10 +121,13 @@ public:
     static std::string mode(const char* kind, const std::filesystem::path& file) {
         return kind + (':' + std::filesystem::absolute(file).string());
     }
-    /// What a run of the program finds in its environment.
-    /// @param status the file for its sessions; empty: they tell nothing
-    [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables(
+    /// Prepares a run of the program: what an earlier run left in the file for its sessions is
+    /// removed, or it would pass for what this one says.
+    /// @param status the file for its sessions; empty: they report nothing
+    /// @returns what the program finds in its environment
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>> prepare_run(
         const std::string& mode, const std::string& status) const {
+        if (!status.empty()) remove(status);
         return {{"KDVFS_MODE", mode},
                 {"KDVFS_STATUS",
                  status.empty() ? "" : std::filesystem::absolute(file(status)).string()},
