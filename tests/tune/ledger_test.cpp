@@ -88,6 +88,18 @@ TEST_F(LedgerFile, LinesOfOtherVersionsAndGarbageAreCounted) {
     EXPECT_EQ(read().unreadable, 4U);
 }
 
+TEST_F(LedgerFile, LinesOfNegativeTimesAndOfMoreThanAnyMachineDoesAreCountedAsUnreadable) {
+    LedgerSegment backwards = segment("a", 10);
+    backwards.passed = Seconds{-10};
+    LedgerSegment lost = segment("b", 10);
+    lost.lost = Seconds{-1e300};
+    for (const LedgerSegment& bad : {backwards, lost, segment("c", 1e308), segment("d", -1e308)})
+        append_to_ledger(file, bad);
+    append_to_ledger(file, segment("e", 10));
+    EXPECT_EQ(read().unreadable, 4U);
+    EXPECT_DOUBLE_EQ(read().total().saved.count, 10);
+}
+
 TEST_F(LedgerFile, IsWholeAfterWritersAreKilledAtRandomMoments) {
     std::mt19937_64 random{3};
     const int kills = std::getenv("KDVFS_SOAK") != nullptr ? 1000 : 15;

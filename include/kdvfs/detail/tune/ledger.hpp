@@ -138,11 +138,13 @@ inline std::optional<LedgerSegment> parse_ledger_line(std::string_view text) {
                           {number("saved_high_j")},
                           Seconds{number("lost_s")}};
     const bool ordered = segment.saved_low <= segment.saved && segment.saved <= segment.saved_high;
-    const bool finite = std::isfinite(segment.passed.count()) &&
-                        std::isfinite(segment.lost.count()) &&
-                        std::isfinite((segment.saved_high - segment.saved_low).count);
-    if (segment.id.empty() || !ordered || !finite) return std::nullopt;
-    if (const double joules = number("by_one_clock_j"); std::isfinite(joules))
+    // More than any machine has done: a few such lines would make totals infinite.
+    constexpr double most = 1e15;
+    const bool in_range = segment.passed >= Seconds{0} && segment.passed.count() <= most &&
+                          std::abs(segment.lost.count()) <= most &&
+                          segment.saved_low.count >= -most && segment.saved_high.count <= most;
+    if (segment.id.empty() || !ordered || !in_range) return std::nullopt;
+    if (const double joules = number("by_one_clock_j"); std::abs(joules) <= most)
         segment.by_one_clock = Joules{joules};
     return segment;
 }
