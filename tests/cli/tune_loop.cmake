@@ -22,6 +22,14 @@ if(NOT log STREQUAL later)
     message(FATAL_ERROR "a tuning that was over ran the program")
 endif()
 
+# Nor does it print into a file of its folder where standard output is closed.
+execute_process(COMMAND sh -c "exec '${KDVFS}' tune --max-slowdown 3% -o after -- '${UNRULY}' after >&-"
+                WORKING_DIRECTORY ${FOLDER} RESULT_VARIABLE result ERROR_VARIABLE error)
+file(SIZE ${FOLDER}/after/.lock printed)
+if(NOT result EQUAL 1 OR NOT error MATCHES "standard output" OR NOT printed EQUAL 0)
+    message(FATAL_ERROR "ended with ${result}, ${printed} bytes in the lock's file: ${error}")
+endif()
+
 # A run of thirty iterations has too few pairs of blocks: whole runs are compared.
 set(ENV{KDVFS_SWEEP_ROWS} 20)
 set(ENV{KDVFS_SWEEP_BLOCK} 0.05)

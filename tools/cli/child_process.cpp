@@ -113,6 +113,8 @@ private:
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         constexpr int socket = 3;
         if (::getppid() != parent || ::dup2(inherited, socket) != socket) ::_exit(0);
+        // What it kept open would stay open for others: the peer of its socket, a pipe's end.
+        ::syscall(SYS_close_range, 0, socket - 1, 0);
         ::syscall(SYS_close_range, socket + 1, ~0U, 0);
         const int signals = ::signalfd(-1, &all, SFD_NONBLOCK);
         std::array<int, NSIG> counts{};

@@ -20,6 +20,7 @@
 #include <tools/cli/recommend_command.hpp>
 #include <tools/cli/report_command.hpp>
 #include <tools/cli/restore_command.hpp>
+#include <tools/cli/standard_streams.hpp>
 #include <tools/cli/usage_errors.hpp>
 #include <tools/cli/validate_command.hpp>
 
@@ -77,6 +78,7 @@ void require_subcommand(const CLI::App& app, const std::string& name) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+    cli::occupy_closed_streams();
     cli::keep_ended_children();
     refuse_empty_arguments(argc, argv);
     CLI::App app{"Runs every GPU kernel at the clock where it wastes no energy."};
