@@ -278,7 +278,9 @@ TEST(MeteredIterations, AreOneOfEachBlockInAnyPlace) {
                 if (!kdvfs::detail::is_metered_iteration(block * every + place, every)) continue;
                 ++metered;
                 ++places[place];
-                if (block == 0) EXPECT_GE(place, every / 2) << "warm-up";
+                if (block == 0) {
+                    EXPECT_GE(place, every / 2) << "warm-up";
+                }
             }
             ASSERT_EQ(metered, 1);
         }

@@ -211,7 +211,7 @@ private:
         if (levels_.any()) levels_.end_run(kernel, track, whole);
     }
     void mark_iteration(IterationMark mark, std::uint64_t number) {
-        levels_.mark_iteration(mark);
+        levels_.mark_iteration(mark, number);
         if (mark == IterationMark::begins) loop_.begins(passed_to_, number);
         if (mark == IterationMark::spoilt) loop_.forget();
     }

@@ -381,13 +381,18 @@ public:
     }
     [[nodiscard]] std::size_t places() const { return places_.size(); }
 
-    void mark_iteration(IterationMark mark) {
+    /// @param number of the iteration that begins, in order; 0: not known
+    void mark_iteration(IterationMark mark, std::uint64_t number = 0) {
         if (mark == IterationMark::scopes_spoilt) {
             for (std::size_t i = iteration + 1; i < levels_.size(); ++i) levels_[i].forget_runs();
             return;
         }
         Level& all = levels_[iteration];
-        if (mark == IterationMark::begins && has_paused_) all.ended.some_metered = true;
+        if (mark == IterationMark::begins) {
+            const bool next = number > 0 && number == number_ + 1;
+            if (has_paused_ && !next) all.ended.some_metered = true;
+            number_ = number;
+        }
         has_paused_ = mark == IterationMark::ends;
         all.end_run(every_track, in_iteration_ && mark != IterationMark::spoilt);
         in_iteration_ = mark == IterationMark::begins;
@@ -495,7 +500,8 @@ private:
     std::vector<std::size_t> by_kernel_;                // the level of an enclosing scope
     std::vector<std::vector<std::size_t>> places_{{}};  // the levels around each place
     bool in_iteration_ = false;
-    bool has_paused_ = false;  // with the last iteration that ended
+    bool has_paused_ = false;   // with the last iteration that ended
+    std::uint64_t number_ = 0;  // of the last iteration that began
 };
 
 }  // namespace kdvfs::inline v0_3::measure
