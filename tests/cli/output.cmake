@@ -132,5 +132,5 @@ foreach(name "void f<int, 2>(float*)::{lambda()#1}::operator()(int [8]) const" "
     endforeach()
 endforeach()
 shell(0 "lambda" "kdvfs plan names.csv --max-slowdown 1%")
-shell(0 "Bind<\"~a.b!=c&'d'[?]\\\\[?]/e\".*struct Abcde : kdvfs::Kernel<" "kdvfs plan names.csv --format header")
+shell(0 "Bind<\"~a.b!=c&'d'[?]\\\\[?]/e\".*struct ABCDE : kdvfs::Kernel<" "kdvfs plan names.csv --format header")
 shell(5 "promised" "kdvfs plan names.csv --format json | kdvfs validate - ${as_found}")

@@ -18,8 +18,7 @@ TEST(CppNames, AreWordsOfLettersAndDigits) {
     EXPECT_EQ(pascal_case("~!"), "Kernel");
     EXPECT_EQ(pascal_case("NULL"), "Null") << "a macro";
     EXPECT_EQ(pascal_case("e.o.f"), "Eof");
-    EXPECT_EQ(pascal_case("E2BIG"), "E2big");
-    EXPECT_EQ(pascal_case("GEMM_nt"), "GEMMNt");
+    EXPECT_EQ(pascal_case("GEMM"), "GEMM");
     EXPECT_EQ(pascal_case(std::string(1024, 'x')).size(), 64U);
 }
 
@@ -29,7 +28,7 @@ TEST(CppNames, ThatCollideAreNumbered) {
     std::set<std::string> distinct;
     for (const auto& [name, identifier] : found) distinct.insert(identifier);
     EXPECT_EQ(distinct,
-              (std::set<std::string>{"Ab", "Ab_2", "Ab_3", "Ab_4", "A2", "Kernel", "Kernel_2"}));
+              (std::set<std::string>{"AB", "AB_2", "AB_3", "AB_4", "A2", "Kernel", "Kernel_2"}));
     EXPECT_EQ(cpp_identifiers(names), found) << "the same every time";
 }
 

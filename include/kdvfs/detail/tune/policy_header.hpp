@@ -35,28 +35,30 @@ inline std::string cpp_literal(std::string_view name) {
 }
 
 /// The letters and digits of a name as one word in PascalCase, so that it is an identifier and no
-/// keyword: "qkv_gemm" is QkvGemm, "void f<int, 2>(float*)" is VoidFInt2Float. Words of several
-/// capitals alone, which macros are (NULL, EOF), keep the first.
+/// keyword: "qkv_gemm" is QkvGemm, "void f<int, 2>(float*)" is VoidFInt2Float. Of a macro that
+/// standard headers and old code define only the first letter stays a capital.
 inline std::string pascal_case(std::string_view name) {
     constexpr std::size_t longest = 64;
-    const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
-    const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
     std::string word;
     bool begins = true;
     for (const char c : name) {
-        const bool is_letter = is_lower(c) || is_capital(c);
+        const bool is_lower = c >= 'a' && c <= 'z';
+        const bool is_letter = is_lower || (c >= 'A' && c <= 'Z');
         if (!is_letter && !(c >= '0' && c <= '9')) {
             begins = true;
             continue;
         }
         if (word.empty() && !is_letter) word = "Kernel";
-        word += begins && is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
+        word += begins && is_lower ? static_cast<char>(c - 'a' + 'A') : c;
         begins = false;
         if (word.size() == longest) break;
     }
-    if (std::none_of(word.begin(), word.end(), is_lower)) {
+    constexpr std::string_view macros[] = {"NULL",  "EOF",    "NAN",    "INFINITY", "TRUE",
+                                           "FALSE", "BUFSIZ", "EDOM",   "ERANGE",   "EILSEQ",
+                                           "DEBUG", "NDEBUG", "SIGINT", "SIGTERM"};
+    if (std::find(std::begin(macros), std::end(macros), word) != std::end(macros)) {
         for (std::size_t i = 1; i < word.size(); ++i)
-            if (is_capital(word[i])) word[i] = static_cast<char>(word[i] - 'A' + 'a');
+            word[i] = static_cast<char>(word[i] - 'A' + 'a');
     }
     return word.empty() ? "Kernel" : word;
 }
