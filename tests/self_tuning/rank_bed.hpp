@@ -102,7 +102,6 @@ public:
         std::uint64_t seed = 1;
         double max_slowdown = 0.01;
         bool until_plan = false;  ///< end when rank 0 follows a plan
-        std::optional<simulated::EnergyCounterTraits> counter{};  ///< else the board's
     };
     struct Course {
         std::vector<double> passed;        ///< seconds at each iteration's end
@@ -185,7 +184,6 @@ private:
             simulated::DeviceOptions device;
             device.seed = options.seed * 1000 + number;
             device.clock_switch = simulated::uniform_switch(options.latency);
-            device.energy_counter = options.counter;
             return device;
         }
         static Gpu open(simulated::Device& device, const Options& options, std::uint32_t number) {

@@ -137,21 +137,6 @@ TEST(RanksTogether, ExploreWithoutARankThatCannot) {
     }
 }
 
-/// The energy counter is so slow that a stretch lasts 20 s, of more than a hundred iterations.
-TEST(RanksTogether, HoldClocksThroughLongStretches) {
-    const simulated::Board board = simulated::mi210();
-    Program program = draw_program(board, 4);
-    program.launches.resize(2);
-    RankBed::Options options = eight_ranks(4);
-    options.ranks = 2;
-    options.counter = board.energy_counter;
-    options.counter->period = 400ms;
-    const RankBed::Course run =
-        RankBed{board, options}.run(program, Kind::tune, any_number, Seconds{300});
-    EXPECT_GT(std::count(run.lowered.begin(), run.lowered.end(), 2U), 200);
-    EXPECT_LT(std::count(run.lowered.begin(), run.lowered.end(), 1U), 10);
-}
-
 /// Its number is that of the next plan, and a rank would take the one for the other.
 TEST(RanksTogether, AnnounceNoPlanThatIsNotFollowed) {
     const simulated::Board board = without_gain(simulated::mi210());
