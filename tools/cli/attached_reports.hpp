@@ -2,8 +2,10 @@
 #pragma once
 
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/error.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <tools/cli/board_energy.hpp>
+#include <tools/cli/input.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -44,6 +46,67 @@ inline bool resembles(const nlohmann::json& value, const nlohmann::json& example
     return true;
 }
 
+/// Whether what a value has of an example is of the same types; null stands for an object that is
+/// not there.
+inline bool resembles_where_present(const nlohmann::json& value, const nlohmann::json& example) {
+    if (example.is_array()) {
+        return std::all_of(value.begin(), value.end(), [&](const nlohmann::json& each) {
+            return resembles_where_present(each, example.front());
+        });
+    }
+    if (!example.is_object()) return resembles(value, example);
+    if (!value.is_object()) return value.is_null();
+    for (const auto& item : example.items()) {
+        const auto found = value.find(item.key());
+        if (found != value.end() && !resembles_where_present(*found, item.value())) return false;
+    }
+    return true;
+}
+
+/// Whether the numbers of an energy that is called resolved are some.
+inline bool is_energy(const nlohmann::json& energy) {
+    const auto is_good = [&](const char* key) {
+        const auto found = energy.find(key);
+        return found == energy.end() || found->is_number();
+    };
+    return energy.at("status") != "resolved" || (is_good("joules") && is_good("half_width_95"));
+}
+
+/// Whether each energy and each name that is read of a device's report is there.
+inline bool has_energies(const nlohmann::json& report) {
+    const auto& totals = report.at("totals");
+    const auto& rows = report.at("rows");
+    const auto& levels = report.at("levels");
+    const auto is_row = [](const nlohmann::json& row) {
+        const auto& energy = row.at("energy");
+        return is_energy(energy) &&
+               (energy.at("status") != "resolved" || energy.contains("joules"));
+    };
+    const auto is_level = [](const nlohmann::json& level) {
+        const auto name = level.find("kernel");
+        const bool named = name == level.end() || name->is_string();
+        return is_energy(level.at("energy")) && (named || level.at("level") == "iteration");
+    };
+    return is_energy(totals.at("kernels")) && is_energy(totals.at("idle")) &&
+           std::all_of(rows.begin(), rows.end(), is_row) &&
+           std::all_of(levels.begin(), levels.end(), is_level);
+}
+
+/// What a process's report may lack, as those of older versions do.
+inline const nlohmann::json& optional_of_reports() {
+    static const auto example = nlohmann::json::parse(R"({
+        "host": "", "begin_s": 1, "end_s": 1, "devices": [{
+            "iterations": {"by": "", "share": 1, "alike": 1},
+            "report": {
+                "idle_clock": {"time_s": 1, "times": 1, "waking_s": 1, "clock": {"core_mhz": 1}},
+                "totals": {"unexplained_j": 1, "counted_time_s": 1, "idle_time_s": 1,
+                           "outside_j": 1},
+                "rows": [{"counted_time_s": 1,
+                          "repeated": {"repeats": 1, "power_w": 1, "power_half_width_w": 1}}]
+            }}]})");
+    return example;
+}
+
 /// Whether all is there that is read of a process's report, which may be of another version.
 inline bool is_report(const nlohmann::json& json) {
     static const auto example = nlohmann::json::parse(R"({
@@ -57,10 +120,36 @@ inline bool is_report(const nlohmann::json& json) {
                           "held_core_mhz": 1}],
                 "levels": [{"level": "", "runs": 1, "time_s": 1, "energy": {"status": ""}}]
             }}]})");
-    return resembles(json, example);
+    return resembles(json, example) && resembles_where_present(json, optional_of_reports()) &&
+           std::all_of(json["devices"].begin(), json["devices"].end(),
+                       [](const auto& device) { return has_energies(device["report"]); });
 }
 
 }  // namespace report_sums
+
+/// The reports of processes in a file that `kdvfs run --report FILE.json` wrote.
+/// @param remedy what to give instead
+/// @throws Error (io) where it cannot be read, (invalid_input) where it is no such report
+inline std::vector<nlohmann::json> read_run_report(
+    const std::string& file,
+    const std::string& remedy = "give what kdvfs run --report FILE.json wrote") {
+    const auto refuse = [&](const char* why) {
+        throw kdvfs::Error{kdvfs::Errc::invalid_input, {"read a report", file, why, remedy}};
+    };
+    constexpr int deepest = 32;
+    bool too_deep = false;
+    const auto watch = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+        too_deep = too_deep || depth > deepest;
+        return depth <= deepest;
+    };
+    auto report = nlohmann::json::parse(read_input(file).text, watch, /*allow_exceptions=*/false);
+    if (too_deep) refuse("it is nested too deep");
+    const auto found = report.is_object() ? report.find("processes") : report.end();
+    if (found == report.end() || !found->is_array()) refuse("it is no report of kdvfs run");
+    for (const nlohmann::json& process : *found)
+        if (!report_sums::is_report(process)) refuse("one of its processes has no report");
+    return found->get<std::vector<nlohmann::json>>();
+}
 
 /// The reports in a folder, by rank where there are ranks, else by process. A file that is no
 /// report is not looked at.
@@ -346,7 +435,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
                 process.value("pid", 0), rank.empty() ? "" : ", rank ", rank.c_str(),
                 device["report"]["device"].value("name", "").c_str(), device.value("launches", 0LL),
                 iterations.value("count", 0LL));
-            if (iterations["by"] == "period") {
+            if (iterations.value("by", "") == "period") {
                 text += kdvfs::io::format_text(
                     " of %lld launches (%.0f %% of the time, %.1f %% alike)",
                     iterations.value("launches", 0LL), 100 * iterations.value("share", 0.0),

@@ -149,7 +149,9 @@ void BatchSizeCommand::run() {
         reject("--run", std::to_string(*run_id), "say --epoch-cost COST, or --end and its figures");
     if (!is_new && (!job || !suggests)) {
         const nlohmann::json json = kdvfs::tune::parse_json(read_input(file).text, file);
-        if (!job && json.is_object()) job = json.value("job", "");
+        // Of another type it is refused below.
+        if (!job && json.is_object() && json.contains("job") && json["job"].is_string())
+            job = json["job"].get<std::string>();
         if (!suggests && json.is_object() && json.contains("sizes"))
             for (const auto& [size, record] : json["sizes"].items())
                 sizes.push_back(kdvfs::io::parse_number<std::uint32_t>(size).value_or(0));

@@ -3,7 +3,6 @@
 #include <kdvfs/tune/session.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/commands.hpp>
-#include <tools/cli/input.hpp>
 #include <tools/cli/run_report.hpp>
 
 #include <CLI/CLI.hpp>
@@ -73,20 +72,9 @@ void MergeCommand::merge_stores() const {
 void MergeCommand::run() const {
     if (std::filesystem::is_directory(files.front())) return merge_stores();
     std::vector<nlohmann::json> processes;
-    for (const std::string& file : files) {
-        const auto refuse = [&](const char* why) {
-            throw kdvfs::Error{
-                kdvfs::Errc::invalid_input,
-                {"merge reports", file, why, "give what kdvfs run --report FILE.json wrote"}};
-        };
-        auto report =
-            nlohmann::json::parse(read_input(file).text, nullptr, /*allow_exceptions=*/false);
-        if (!report.is_object() || !report.contains("processes")) refuse("it is no such report");
-        for (nlohmann::json& process : report["processes"]) {
-            if (!report_sums::is_report(process)) refuse("one of its processes has no report");
+    for (const std::string& file : files)
+        for (nlohmann::json& process : read_run_report(file))
             processes.push_back(std::move(process));
-        }
-    }
     write_run_report(outputs, merge_attached_reports(std::move(processes)));
 }
 
