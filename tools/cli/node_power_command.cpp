@@ -4,7 +4,6 @@
 #include <kdvfs/train/node_power.hpp>
 #include <tools/cli/attached_reports.hpp>
 #include <tools/cli/commands.hpp>
-#include <tools/cli/input.hpp>
 #include <tools/cli/output.hpp>
 #include <tools/cli/text_options.hpp>
 
@@ -105,14 +104,7 @@ MeasuredGpu measured_gpu(const nlohmann::json& report, const std::string& file) 
 std::vector<MeasuredGpu> read_gpus(const std::vector<std::string>& files) {
     std::vector<MeasuredGpu> gpus;
     for (const std::string& file : files) {
-        const auto report =
-            nlohmann::json::parse(read_input(file).text, nullptr, /*allow_exceptions=*/false);
-        if (!report.is_object() || !report.contains("processes"))
-            throw kdvfs::Error{kdvfs::Errc::invalid_input,
-                               {"read a report", file, "it is no report of kdvfs run",
-                                "give what kdvfs run --report FILE.json wrote"}};
-        for (const nlohmann::json& process : report["processes"]) {
-            if (!report_sums::is_report(process)) continue;
+        for (const nlohmann::json& process : read_run_report(file)) {
             for (const nlohmann::json& device : process["devices"]) {
                 gpus.push_back(measured_gpu(device["report"], file));
                 const std::string rank = process["rank"].get<std::string>();
@@ -186,10 +178,10 @@ void add_node_power_command(CLI::App& app) {
         ->capture_default_str();
     sub->add_option("--cap", command->cap,
                     "With --device: watts of all limits together; default: 85% of the highest")
-        ->check(CLI::Range(1.0, 1e6));
+        ->check(watts_range());
     sub->add_option("--highest", command->highest,
                     "With reports: the highest limit of a GPU in watts; default: none")
-        ->check(CLI::Range(1.0, 1e5));
+        ->check(finite_range(1, 1e5));
     sub->add_option("--goal", command->goal,
                     "With --device: speed (at the same cap) or power (at the same speed)")
         ->check(CLI::IsMember({"speed", "power"}))

@@ -97,7 +97,7 @@ struct PlanCommand {
                         "What the rest of the node draws for each GPU, in W: its energy counts, "
                         "too, so that "
                         "plans are less slow; not with --power-limit")
-            ->check(CLI::NonNegativeNumber);
+            ->check(watts_range(0));
         sub->add_option("--estimates", command->estimates,
                         "shrunk: no winner's luck; mean: samples as they are")
             ->check(CLI::IsMember({"shrunk", "mean"}))
@@ -125,7 +125,7 @@ struct PlanCommand {
                             "For segments: the board's power limit in W, where the program runs at "
                             "it. The limit is taken as one of the mean, and the profile as "
                             "measured in short bursts, free of the limit")
-                ->check(CLI::PositiveNumber);
+                ->check(watts_range());
         sub->add_option("--goal", command->goal,
                         "With --power-limit: least time at that limit, or least energy within "
                         "--max-slowdown")
@@ -135,7 +135,7 @@ struct PlanCommand {
         sub->add_option("--limiter-rate", command->limiter_rate,
                         "With --power-limit: how fast the board follows its limit, per second; 11 "
                         "was found on H100 and H200")
-            ->check(CLI::PositiveNumber)
+            ->check(finite_range(1e-3, 1e6))
             ->capture_default_str()
             ->needs(limit);
         sub->add_option("--format", command->format,

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -25,6 +26,22 @@ namespace cli {
 }
 
 inline constexpr double most_slowdown_pct = 1000;
+
+/// What an option with a number may be. CLI11's ranges let NaN pass.
+inline CLI::Validator finite_range(double least, double most) {
+    const std::string range =
+        "[" + kdvfs::io::to_text(least) + " - " + kdvfs::io::to_text(most) + "]";
+    const auto fault = [=](std::string& text) {
+        double value = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+        return is_number && value >= least && value <= most ? std::string{}
+                                                            : "Value " + text + " not in " + range;
+    };
+    return CLI::Validator{fault, "in " + range};
+}
+
+/// What a power in W may be.
+inline CLI::Validator watts_range(double least = 1) { return finite_range(least, 1e6); }
 
 /// What `--seed` may be: CLI11 takes a larger number for the largest.
 inline CLI::Range seeds() {

@@ -47,7 +47,7 @@ struct TopCommand {
                       "A JSON object in a line instead of a table: boards, and kernels and ranges "
                       "with their time and joules since the line before");
         sub->add_option("--every", command->every, "Seconds between two looks")
-            ->check(CLI::Range(1.0, 3600.0))
+            ->check(finite_range(1, 3600))
             ->capture_default_str();
         sub->callback([command, sub] {
             if (command->once) refuse_without_effect(*sub, "--every", "with --once");

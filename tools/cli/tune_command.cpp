@@ -300,7 +300,7 @@ void add_tune_command(CLI::App& app) {
         ->capture_default_str();
     sub->add_option("--node-watts", command->node_watts,
                     "What the rest of the node draws for each GPU, in W: its energy counts, too")
-        ->check(CLI::NonNegativeNumber);
+        ->check(watts_range(0));
     sub->add_option("--run-slowdown", command->run_slowdown,
                     "That a run may cost while it is swept; 5% where its work is of use")
         ->capture_default_str();

@@ -51,15 +51,8 @@ using namespace worth;
 
 /// From what `kdvfs run --report FILE.json` wrote: all boards together.
 AsFound read_report(const std::string& file) {
-    const nlohmann::json report =
-        nlohmann::json::parse(read_input(file).text, nullptr, /*allow_exceptions=*/false);
-    if (!report.is_object() || !report.contains("processes") || !report["processes"].is_array())
-        refuse_worth(file, "it is no report of kdvfs run",
-                     "give what kdvfs run --report FILE.json wrote, or a folder of kdvfs tune");
-    const auto processes = report["processes"].get<std::vector<nlohmann::json>>();
-    for (const nlohmann::json& process : processes)
-        if (!report_sums::is_report(process))
-            refuse_worth(file, "one of its processes has no report", "");
+    const auto processes = read_run_report(
+        file, "give what kdvfs run --report FILE.json wrote, or a folder of kdvfs tune");
     AsFound found;
     report_sums::EnergySum idle;
     for (const BoardUse& use : board_uses(processes)) {
@@ -190,7 +183,7 @@ void add_worth_command(CLI::App& app) {
     CLI::Option* clock =
         sub->add_option("--lower-clock", command->lower_clock,
                         "That limit, of the board's highest core clock: 0.8 to 0.9")
-            ->check(CLI::Range(0.8, 0.9));
+            ->check(finite_range(0.8, 0.9));
     lower->needs(clock);
     clock->needs(lower);
     sub->add_option("--counter", command->counter, "What counts a program's energy: as kdvfs tune")
