@@ -75,6 +75,10 @@ struct MeasureLatencyCommand : MeasuringProgram {
                                                                     ? std::vector<PlannedWrites>{}
                                                                     : clock_writes(caps));
         }
+        if (!output.empty()) {
+            make_folder_of(output);
+            refuse_unwritable(output);
+        }
         const TemporaryFolder folder;
         std::vector<std::string> words =
             line("measure switching latencies",
@@ -87,6 +91,12 @@ struct MeasureLatencyCommand : MeasuringProgram {
     }
 
 private:
+    /// Where it cannot be made, writing fails.
+    static void make_folder_of(const std::filesystem::path& path) {
+        std::error_code failed;
+        if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);
+    }
+
     /// From the program's JSON to the file that plans are made with.
     void keep(const std::string& json) const {
         using namespace kdvfs::tune;
@@ -117,9 +127,8 @@ private:
         const std::filesystem::path path = !output.empty() ? std::filesystem::path{output}
                                            : machine       ? places.back()
                                                            : places.front();
-        std::error_code failed;
-        if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failed);
-        write(path.string(), text);
+        make_folder_of(path);
+        write_or_print(path.string(), text);
         const bool printed = is_standard_output(path.string());
         std::fprintf(printed ? stderr : stdout, "%s: clocks change after %.3g ms at most%s%s\n",
                      gpu.c_str(), 1e3 * longest, printed ? "" : "; kept in ",

@@ -3,6 +3,9 @@
 
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/error.hpp>
+#include <tools/cli/standard_streams.hpp>
+
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -43,12 +46,37 @@ inline void finish_standard_output() {
                         "check that the disk has space left and that the reader is there"}};
 }
 
+/// Called before long work whose result is written last.
+/// @throws Error (io) where there is no folder for the file, or it cannot be written to
+inline void refuse_unwritable(const std::string& file) {
+    const auto refuse = [&](int error) {
+        kdvfs::io::throw_file_error("write a file", file.empty() ? "standard output" : file, error);
+    };
+    if (is_standard_output(file) && !has_standard_output()) refuse(EBADF);
+    if (is_special(file)) return;
+    std::error_code none;
+    const auto folder = std::filesystem::absolute(file, none).parent_path();
+    if (std::filesystem::is_directory(file, none)) refuse(EISDIR);
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse(errno);
+}
+
 /// Prints a text, or writes it to a file as a whole.
 /// @throws Error (io)
 inline void write(const std::string& file, const std::string& text) {
     if (!is_standard_output(file)) return kdvfs::io::write_file_atomically(file, text);
     std::cout << text;
     finish_standard_output();
+}
+
+/// Writes the result of long work; prints it where the file cannot be written.
+/// @throws Error (io)
+inline void write_or_print(const std::string& file, const std::string& text) {
+    try {
+        write(file, text);
+    } catch (const kdvfs::Error&) {
+        if (!is_standard_output(file)) std::cout << text << std::flush;
+        throw;
+    }
 }
 
 }  // namespace cli

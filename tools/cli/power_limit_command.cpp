@@ -388,6 +388,7 @@ void PowerLimitCommand::run() const {
     const train::LimitChoice choice = parse_goal(goal);
     if (command.empty() == device.empty() && !dry_run)
         reject("command", device, "give a program after --, or --device sim:NAME");
+    if (!dry_run) refuse_unwritable(output);
     FoundLimit found;
     int status = 0;
     if (!device.empty()) {
@@ -409,7 +410,7 @@ void PowerLimitCommand::run() const {
             board.limit->close();
         }
     }
-    write(output, format == "json" ? to_json(found, goal) : to_text(found));
+    write_or_print(output, format == "json" ? to_json(found, goal) : to_text(found));
     constexpr int undecided = 3;
     if (status != 0) throw CLI::RuntimeError{exit_code_of(status)};
     if (!found.complete) throw CLI::RuntimeError{undecided};

@@ -221,20 +221,6 @@ bool was_asked_to_end(int status) {
            number == SIGKILL;
 }
 
-/// A report is written when the program has ended, which may be in a day.
-/// @throws Error (io) where there is no folder for it, or it cannot be written to
-void refuse_unwritable(const std::string& file) {
-    if (is_special(file)) return;
-    std::error_code none;
-    const auto folder = std::filesystem::absolute(file, none).parent_path();
-    if (std::filesystem::is_directory(file, none)) {
-        kdvfs::io::throw_file_error("write a report", file, EISDIR);
-    }
-    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-        kdvfs::io::throw_file_error("write a report", file, errno);
-    }
-}
-
 /// What a program that saves energy finds in its environment: its bound, and where its profiles and
 /// its account are kept. A folder that cannot be made is done without.
 /// @throws Error (invalid_input) for a bound that is no percentage above 0
@@ -254,6 +240,14 @@ std::vector<std::pair<std::string, std::string>> saving_variables(const std::str
         if (account.empty()) account = (folder / "ledger.jsonl").string();
         if (store.empty()) store = (folder / "profiles").string();
     }
+    if (account.empty() || store.empty())
+        std::cerr << "kdvfs: "
+                  << (!account.empty() ? "no profiles are kept: "
+                      : store.empty()  ? "no account and no profiles are kept: "
+                                       : "no account is kept: ")
+                  << (folder.empty() ? "HOME is not set"
+                                     : folder.string() + ": " + failed.message())
+                  << "; give --ledger, and KDVFS_STORE\n";
     return {
         {"KDVFS_MAX_SLOWDOWN", percent.str()}, {"KDVFS_LEDGER", account}, {"KDVFS_STORE", store}};
 }
@@ -337,10 +331,13 @@ int RunCommand::run_program() const {
         throw kdvfs::Error{kdvfs::Errc::io,
                            {"run a program by a plan", plan, "there is no such file",
                             "give a plan as kdvfs plan --format json writes it"}};
+    if (!plan.empty()) static_cast<void>(clocks_of_plan(plan));  // refuses what is no plan
     const JobPlace place = JobPlace::of_this_process();
     std::vector<std::string> files;
     for (const std::string& file : reports) files.push_back(report_name(file, place));
     for (const std::string& file : files) refuse_unwritable(file);
+    for (const std::string& grown : {sweep, ledger})
+        if (!grown.empty()) refuse_unwritable(grown);
     refuse_no_expression("--runs-once", runs_once);
     const TemporaryFolder folder;
     auto changes = attach.variables(folder.path);

@@ -108,6 +108,7 @@ struct ValidateCommand {
             print_dry_run("follow " + plan, clock_writes(clocks_of_plan(plan)));
             return 0;
         }
+        refuse_unwritable(output);
         const PlanText read{plan};
         const Plan planned = has_sequence(read.text, read.name)
                                  ? parse_promise(read.text, read.name)
@@ -117,7 +118,8 @@ struct ValidateCommand {
             return runs({{"KDVFS_PLAN", obeyed ? file : ""}, {"KDVFS_MODE", ""}}).cost;
         };
         const Validation found = validate(planned, pairs, run_once, seed);
-        write(output, format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
+        write_or_print(output,
+                       format == "json" ? to_json(found, planned.gpu) : to_text(planned, found));
         warn_of_few_pairs(found);
         return exit_status(found.verdict());
     }
