@@ -44,10 +44,28 @@ shell(1 "leads nowhere" "ln -s absent dangling && kdvfs plan sweep.csv -o dangli
 shell(1 "directory" "mkdir folder && kdvfs plan sweep.csv -o folder")
 
 # What did not arrive is an error.
-foreach(command "plan sweep.csv" "report sweep.csv" "info" "--version" "--help"
+foreach(command "plan sweep.csv" "report sweep.csv" "info" "doctor" "--version" "--help"
         "validate plan.json ${as_found}")
     shell(1 "No space left|did not arrive" "kdvfs ${command} > /dev/full")
 endforeach()
+
+# Closed streams: files that are opened later do not take their numbers.
+shell(1 "standard output" "kdvfs --version >&-")
+shell(1 "standard input" "kdvfs plan - <&-")
+shell(1 "Bad file descriptor" "KDVFS_ATTACH='${KDVFS}' kdvfs run --report - -- touch ran >&- || { test ! -e ran && exit 1; }")
+shell(7 "^$" "env KDVFS_ATTACH='${KDVFS}' timeout 20 kdvfs run --report x.txt -- sh -c 'exit 7' <&- 2>&- >&-")
+
+# Where the file of a result has become one that cannot be written, the result is printed.
+shell(1 "slowdown.*|promised.*kept.*directory" "kdvfs validate plan.json --pairs 2 -o late.json --counter program -- \
+sh -c 'mkdir -p late.json; echo time_s,energy_j > $KDVFS_COST; echo 1,1 >> $KDVFS_COST'")
+
+# Words in brackets behind "--" are what they are.
+shell(1 "'?.x].json: No such file" "kdvfs validate -- '[x].json' true")
+shell(1 "open a file: .a,b.: No such file" "kdvfs merge -- '[a,b]'")
+
+# Who is ended by a signal leaves no temporary folder.
+shell(143 "." "mkdir temporary; TMPDIR=temporary kdvfs tune --counter program -o ended -- sh -c 'kill $PPID; sleep 9'; \
+code=$?; test -z \"$(ls temporary)\" && exit $code")
 
 # A folder is no file.
 foreach(command "plan sweep.csv --trace folder" "report folder" "recommend folder"

@@ -3,6 +3,7 @@
 #include <kdvfs/version.hpp>
 #include <tools/cli/commands.hpp>
 #include <tools/cli/doctor.hpp>
+#include <tools/cli/output.hpp>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -551,8 +552,7 @@ void cli::add_doctor_command(CLI::App& app) {
         "set, 4 where neither. Nothing is written.");
     command->callback([json] {
         const doctor::Diagnosis diagnosis = doctor::examine(doctor::Machine::here());
-        std::cout << (*json ? doctor::to_json(diagnosis) : doctor::to_text(diagnosis))
-                  << std::flush;
+        write("-", *json ? doctor::to_json(diagnosis) : doctor::to_text(diagnosis));
         if (const int status = doctor::exit_status(diagnosis); status != 0)
             throw CLI::RuntimeError{status};
     });

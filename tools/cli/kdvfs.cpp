@@ -112,7 +112,7 @@ int main(int argc, char** argv) try {
         return cli::usage_error_text(app, error);
     });
     if (argc > 1) require_subcommand(app, argv[1]);
-    const std::vector<std::string> words = cli::mark_program(app, argc, argv);
+    const std::vector<std::string> words = cli::mark_words(app, argc, argv);
     std::vector<const char*> pointers;
     for (const std::string& word : words) pointers.push_back(word.c_str());
     try {

@@ -32,13 +32,19 @@ namespace {
 using kdvfs::tune::LedgerSegment;
 using kdvfs::tune::LedgerTotal;
 
+/// A name in a table: what a terminal would act on, or take for another line, is escaped.
+std::string shown(const std::string& name) {
+    const std::string quoted = kdvfs::io::json_string(name);
+    return quoted.substr(1, quoted.size() - 2);
+}
+
 std::string line_of(const std::string& name, const LedgerTotal& total) {
     const std::string share =
         total.compared.count > 0
             ? kdvfs::io::format_text("%.0f", 100 * (total.by_one_clock / total.compared))
             : "-";
     return kdvfs::io::format_text("%-40.40s %8zu %10.2f %14.0f %14.0f %14.0f %10.1f %12s\n",
-                                  name.c_str(), total.segments, total.passed.count() / 3600,
+                                  shown(name).c_str(), total.segments, total.passed.count() / 3600,
                                   total.saved.count, total.low().count, total.high().count,
                                   total.lost.count(), share.c_str());
 }
@@ -53,11 +59,13 @@ nlohmann::ordered_json json_of(const LedgerTotal& total) {
 }  // namespace
 
 std::filesystem::path state_folder() {
-    const std::string state{kdvfs::io::environment("XDG_STATE_HOME")};
-    if (!state.empty()) return std::filesystem::path{state} / "kdvfs";
-    const std::string home{kdvfs::io::environment("HOME")};
-    if (home.empty()) return {};
-    return std::filesystem::path{home} / ".local" / "state" / "kdvfs";
+    const auto folder = [](const char* name) {
+        return std::filesystem::path{kdvfs::io::environment(name)};
+    };
+    // A relative one is to be ignored (XDG Base Directory Specification).
+    if (const auto state = folder("XDG_STATE_HOME"); state.is_absolute()) return state / "kdvfs";
+    const auto home = folder("HOME");
+    return home.is_absolute() ? home / ".local" / "state" / "kdvfs" : std::filesystem::path{};
 }
 
 void add_ledger_command(CLI::App& app) {
@@ -73,8 +81,18 @@ void add_ledger_command(CLI::App& app) {
 }
 
 void LedgerCommand::run() const {
+    if (file.empty() && state_folder().empty())
+        throw kdvfs::Error{kdvfs::Errc::invalid_input,
+                           {"read the user's ledger", "HOME and XDG_STATE_HOME",
+                            "neither names a folder", "give the ledger's file"}};
     const std::string path = file.empty() ? (state_folder() / "ledger.jsonl").string() : file;
     const kdvfs::tune::Ledger ledger = kdvfs::tune::parse_ledger(read_input(path).text);
+    if (ledger.segments.empty() && ledger.unreadable > 0)
+        throw kdvfs::Error{
+            kdvfs::Errc::invalid_input,
+            {"read a ledger", path,
+             "none of its " + std::to_string(ledger.unreadable) + " lines can be read",
+             "give the file that kdvfs run --save appends to"}};
     using Key = std::function<std::string(const LedgerSegment&)>;
     const std::pair<const char*, Key> groups[] = {
         {"job", [](const auto& segment) { return segment.job.empty() ? "-" : segment.job; }},
