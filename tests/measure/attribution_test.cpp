@@ -95,6 +95,41 @@ TEST_F(Attributed, AKernelThatRanOutsideAllSamplesIsNotTold) {
     }
 }
 
+/// A sensor's delay gives one kernel what another one lacks: a power that cannot be shows both.
+TEST_F(Attributed, WhereASensorMayLagAnImpossiblePowerResolvesNone) {
+    for (int i = 0; i < 4000; ++i) {
+        work.run(gemm, microseconds(500, 4000), 650);
+        work.run(gelu, microseconds(500, 4000), 300);
+    }
+    EnergySums sums = accumulator.sums();
+    sums.possible.limit = 580;
+    sums.room.assign(sums.columns_seen(), 0);
+    for (const bool lags : {false, true}) {
+        sums.sensor_may_lag = lags;
+        const Attribution found = attribute(sums);
+        ASSERT_EQ(found.kernels.size(), 2U);
+        EXPECT_FALSE(found.kernels[0].energy.resolved);
+        EXPECT_EQ(found.kernels[1].energy.resolved, !lags);
+    }
+}
+
+/// What the powers lack of the counter may lie inside iterations or between them.
+TEST_F(Attributed, AnIterationsIntervalHasWhatThePowersLack) {
+    constexpr double lack = 500;  // J
+    for (int i = 0; i < 4000; ++i) {
+        work.run(gemm, microseconds(500, 4000), 650);
+        work.run(gelu, microseconds(500, 4000), 300);
+    }
+    EnergySums sums = accumulator.sums();
+    LevelTime half{.counted_seconds = 0.5 * sums.counted_time.count()};
+    for (const double seconds : sums.column_seconds) half.column_seconds.push_back(0.5 * seconds);
+    const EnergyEstimate before = Attributing{sums}.energy(half);
+    sums.counter += Joules{lack};
+    const EnergyEstimate after = Attributing{sums}.energy(half);
+    EXPECT_NEAR((after.joules - before.joules).count, 0.5 * lack, 1e-6);
+    EXPECT_GT(after.half_width.count, 0.5 * lack);
+}
+
 TEST_F(Attributed, AStoppedLoggerLeavesItsTimeOut) {
     for (int i = 0; i < 1000; ++i) work.run(gemm, microseconds(500, 4000), 650);
     const double counted = accumulator.sums().counter.count;

@@ -247,7 +247,7 @@ private:
     void refuse_impossible();
     void find_unscoped();
     /// Whether none of the columns that have seconds was refused, or lies beside work without a
-    /// scope, and nothing else draws power. Where the sensor was sought, a column that was refused
+    /// scope, and nothing else draws power. Where a sensor may lag, a column that was refused
     /// shows that the board is not as the model has it, whoever is asked for.
     [[nodiscard]] bool all_possible(std::span<const double> seconds) const;
     [[nodiscard]] EnergyTotals totals() const;
@@ -361,7 +361,7 @@ inline bool Attributing::all_possible(std::span<const double> seconds) const {
     for (std::size_t j = 0; j < std::min(seconds.size(), beside_unscoped_.size()); ++j) {
         if (seconds[j] != 0 && beside_unscoped_[j] != 0) return false;
     }
-    if (!sums_->hypotheses.empty()) return impossible_.empty();
+    if (!sums_->hypotheses.empty() || sums_->sensor_may_lag) return impossible_.empty();
     return std::none_of(impossible_.begin(), impossible_.end(), [&](const ImpossiblePower& each) {
         return each.column < seconds.size() && seconds[each.column] != 0;
     });
@@ -429,7 +429,10 @@ inline EnergyEstimate Attributing::energy(const LevelTime& level) const {
     if (level.scope || !found.resolved) return found;
     const std::vector<double>& all = sums_->column_seconds;
     const double share = std::min(level.counted_seconds / sums_->counted_time.count(), 1.0);
-    found.joules += (sums_->counter - energy(all, any_width).joules) * share;
+    const Joules lack = sums_->counter - energy(all, any_width).joules;
+    found.joules += lack * share;
+    // Where between iterations and rest it lies nobody knows.
+    found.half_width += Joules{std::abs(lack.count) * (1 - share)};
     for (const ClockTime& at : sums_->rests) {
         if (!at.has_gaps()) continue;
         const double more = estimate_->watts()[at.gaps] - estimate_->watts()[at.column];
