@@ -188,6 +188,7 @@ private:
     void advance(Population& population, std::size_t from, std::size_t to);
     void resample(std::vector<Weighed>& all, double by, std::size_t many);
     void move(std::vector<Weighed>& all, double part, std::size_t from, std::size_t to);
+    void leave_out(std::span<const double> left, double most);
     void judge_rows(const Sensor& sensor, std::size_t rows);
     void judge_all();
     [[nodiscard]] double overcount(const Sensor& sensor, const Sensor& other, std::size_t rows,
@@ -813,6 +814,27 @@ inline void SensorPosterior::move(std::vector<Weighed>& all, double part, std::s
     }
 }
 
+/// Faults are few and lie on either side. Rows that are many, or all lie on one, are a kernel's
+/// own: left out, they take the calls that draw most from its mean.
+/// @param left by row, W @param most from which on a row lies far
+inline void SensorPosterior::leave_out(std::span<const double> left, double most) {
+    constexpr double few = 0.01;    // of the rows
+    constexpr double balanced = 3;  // deviations of the sum, were all signs chance
+    double count = 0;
+    double sum = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        outlier_[i] = std::abs(left[i]) > most && most > 0 ? 1 : 0;
+        if (!outlier_[i]) continue;
+        ++count;
+        sum += left[i];
+        squares += left[i] * left[i];
+    }
+    const bool faults = count <= few * static_cast<double>(left.size()) &&
+                        sum * sum <= balanced * balanced * squares;
+    if (!faults) std::fill_n(outlier_.begin(), left.size(), char{0});
+}
+
 /// The noise of rows, which of them are faults, and how alike those of one place are.
 inline void SensorPosterior::judge_rows(const Sensor& sensor, std::size_t rows) {
     const Fit found = fit(sensor, rows);
@@ -822,10 +844,7 @@ inline void SensorPosterior::judge_rows(const Sensor& sensor, std::size_t rows) 
         left[i] = rows_[i].watts - explained(rows_[i], sensor, found.watts);
         distances[i] = std::abs(left[i]);
     }
-    const double deviation = median_to_deviation * median_of(distances);
-    for (std::size_t i = 0; i < rows; ++i) {
-        outlier_[i] = std::abs(left[i]) > far * deviation && deviation > 0 ? 1 : 0;
-    }
+    leave_out(left, far * median_to_deviation * median_of(distances));
     double products = 0;
     double pairs = 0;
     for (std::size_t i = 0; i < rows; ++i) {
