@@ -142,6 +142,55 @@ TEST_F(UnlikeBoard, AKernelWithTwoModesKeepsBoth) {
     EXPECT_LT(worst(found), 1.2);
 }
 
+/// In an order that changes, what depends on the kernel before does not average out.
+TEST_F(UnlikeBoard, IntervalsHaveWhatTheKernelBeforeDoes) {
+    random.seed(3);
+    std::vector<std::vector<double>> after(5, std::vector<double>(5));
+    for (auto& row : after) {
+        for (double& each : row) each = 0.9 + 0.2 * uniform();
+    }
+    std::vector<std::size_t> order{0, 1, 2, 3, 4};
+    std::size_t before = 0;
+    while (now() < 25) {
+        std::shuffle(order.begin(), order.end(), random);
+        for (const std::size_t k : order) {
+            run(k, {{0.5 * length(k), watts[k] * after[before][k] * (1 + 0.01 * normal())}});
+            before = k;
+        }
+        rest(2e-3);
+    }
+    const Report found = report();
+    EXPECT_EQ(resolved(found), lengths.size());
+    EXPECT_LT(worst(found), 1.1);
+}
+
+/// A power that rises inside each run looks like a sensor that is late.
+TEST_F(UnlikeBoard, PowersThatChangeInsideRunsResolveNothing) {
+    while (now() < 15) {
+        for (std::size_t k = 0; k < lengths.size(); ++k) {
+            const double third = length(k) / 3;
+            run(k, {{third, 0.7 * watts[k]}, {third, watts[k]}, {third, 1.3 * watts[k]}});
+        }
+        rest(2e-3);
+    }
+    const Report found = report();
+    EXPECT_EQ(resolved(found), 0U);
+    EXPECT_TRUE(has_note(found, "inside runs"));
+}
+
+/// A copy at the end of each wait, in phase with the step: it has no power of its own.
+TEST_F(UnlikeBoard, ACopyInTheLastPartOfGapsIsNoticed) {
+    while (now() < 15) {
+        for (std::size_t k = 0; k < lengths.size(); ++k) run(k, {{length(k), watts[k]}});
+        const double next = 0.1 * std::ceil(now() / 0.1 + 0.1);
+        rest(next - now() - 4e-3);
+        rest(4e-3, idle_watts + 80);
+    }
+    const Report found = report();
+    EXPECT_LT(worst(found), 1.5);
+    EXPECT_TRUE(has_note(found, "inside gaps"));
+}
+
 /// What is as the model has it is resolved, without a note.
 TEST_F(UnlikeBoard, AnEvenBoardIsResolved) {
     while (now() < 15) {

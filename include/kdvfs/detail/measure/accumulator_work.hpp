@@ -597,14 +597,20 @@ inline EnergySums EnergyAccumulator::Work::sums() const {
 /// @returns a sentence on the source, where that is the log
 inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
     EnergySums& sums, std::vector<std::string>& notes) const {
+    constexpr double near_limit = 0.85;
+    const double limit = settings_.power_limit.count / sums.gain;
+    const bool at_limit = sums.rows.power.mean_watts() > near_limit * limit;
     const auto take = [&](SensorFinding&& found, const SensorSample& sample) {
         sums.assumed = std::move(found.assumed);
         sums.rows = std::move(found.rows);
+        sums.unlike = std::move(found.unlike);
         sums.late_rows.clear();
         sums.hypotheses = std::move(found.hypotheses);
         sums.sensor = {Seconds{found.likely.delay}, Seconds{found.likely.memory},
                        Seconds{found.likely.window}, Seconds{found.likely.rise}};
         sums.row_count = sample.seen();
+        sums.refused_rows += found.left_out;
+        if (!at_limit) sums.uneven = found.uneven;  // a limiter changes powers inside runs
         sums.split_gaps(gaps_.gaps());
     };
     // A sensor that is not as it was measured is sought as any other of its family.
@@ -631,9 +637,6 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
         }
     };
     if (!repeated_.empty()) return {};
-    constexpr double near_limit = 0.85;
-    const double limit = settings_.power_limit.count / sums.gain;
-    const bool at_limit = sums.rows.power.mean_watts() > near_limit * limit;
     const double holds = at_limit ? limit : 0;
     const SensorSample& log = log_sample_.sample();
     const std::optional<MeasuredSensor> measured = measured_sensor(log, false);
@@ -651,7 +654,9 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
             choose_source(found, log_gain_, log.period(), settings_.counter_period);
         if (choice.source != EnergyFrom::counter || by_power_) {
             if (!found || !found->holds(sums.kernel_seconds())) {
-                if (found && found->usual) sums.doubts = std::move(found->hypotheses);
+                if (!found || !found->usual) return {};
+                sums.doubts = std::move(found->hypotheses);
+                sums.unlike = std::move(found->unlike);
                 return {};
             }
             take(std::move(*found), log);

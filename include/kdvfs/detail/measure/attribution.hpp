@@ -208,9 +208,9 @@ struct Attribution {
 /// Attributes the joules of the counter: weighted least squares of the rows' powers on the shares
 /// of their time, with powers that are not negative, a wide prior for what the rows leave open, and
 /// intervals (95 %) that hold where the noise lasts from row to row and where a kernel's power
-/// depends on what ran before it; see `RowFit` and `PowerEstimate`. Kernels that are resolved
-/// only together form groups; that choice looks at the spread of errors. Throws nothing; without
-/// rows nothing is resolved.
+/// depends on what ran before it; see `RowFit`, `PowerEstimate` and `UnlikeRuns`. Kernels that are
+/// resolved only together form groups; that choice looks at the spread of errors. Throws nothing;
+/// without rows nothing is resolved.
 class Attributing {
 public:
     static constexpr double any_width = std::numeric_limits<double>::infinity();
@@ -283,6 +283,7 @@ inline Attributing::Attributing(const EnergySums& sums, AttributionSettings sett
     estimate_->mix(others, sums.sensor_may_lag);
     estimate_->integrate(sums.assumed, sums.hypotheses);
     estimate_->doubt(sums.doubts, sums.column_seconds);
+    estimate_->add_errors(sums.unlike);
     // The sample that the sensor is found by is not all that the counter counted.
     if (!sums.hypotheses.empty()) {
         estimate_->agree(sums.column_seconds, sums.counter.count / sums.gain);
@@ -357,7 +358,7 @@ inline void Attributing::refuse_impossible() {
 }
 
 inline bool Attributing::all_possible(std::span<const double> seconds) const {
-    if (sums_->hides_work || sums_->has_outside_load()) return false;
+    if (sums_->hides_work || sums_->has_outside_load() || sums_->too_uneven()) return false;
     for (std::size_t j = 0; j < std::min(seconds.size(), beside_unscoped_.size()); ++j) {
         if (seconds[j] != 0 && beside_unscoped_[j] != 0) return false;
     }

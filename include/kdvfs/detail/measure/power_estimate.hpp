@@ -150,11 +150,12 @@ struct PowerPrior {
 /// The watts of all columns and the covariance of their errors.
 ///
 /// There are two ways to see the rows. As they are, they hit each column's mean power over its
-/// time, whatever that power depends on, but noise that lasts from row to row weighs heavily. Less
-/// what the rows before foretell, they lose that noise, but they weigh how powers change at a
-/// column's begin and end, and miss its mean where the power depends on what ran before or for how
-/// long. Where the two differ by no more than the noise explains, the second is taken, else the
-/// first: the way of least mean square error, whose bias the difference of both shows.
+/// time, whatever that power depends on (but see `UnlikeRuns`), but noise that lasts from row to
+/// row weighs heavily. Less what the rows before foretell, they lose that noise, but they weigh how
+/// powers change at a column's begin and end, and miss its mean where the power depends on what ran
+/// before or for how long. Where the two differ by no more than the noise explains, the second is
+/// taken, else the first: the way of least mean square error, whose bias the difference of both
+/// shows.
 class PowerEstimate {
 public:
     /// @param seconds of each column: what its watts weigh in the choice of the way
@@ -201,6 +202,10 @@ public:
         const double share = error / std::max(covariance_(j, j), 1e-300);
         for (std::size_t i = 0; i < moved.size(); ++i) moved[i] = share * covariance_(i, j);
         covariance_.add_outer(moved, 1);
+    }
+    /// The powers have other errors, too, of this covariance; of all columns, or empty.
+    void add_errors(const SymmetricMatrix& errors) {
+        if (errors.size() > 0) covariance_ += errors;
     }
     /// All columns together had so many joules in these seconds: known as well as a counter says.
     void agree(std::span<const double> seconds, double joules) {

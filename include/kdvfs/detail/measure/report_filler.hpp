@@ -7,6 +7,7 @@
 #include <kdvfs/detail/measure/energy_sums.hpp>
 #include <kdvfs/detail/measure/held_clocks.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/sensor_finding.hpp>
 #include <kdvfs/measure/meter_record.hpp>
 #include <kdvfs/report.hpp>
 #include <kdvfs/units.hpp>
@@ -429,6 +430,12 @@ inline void ReportFiller::add_outside_load(Report& report) const {
         report.notes.emplace_back(
             "in gaps between kernels the board draws more than at rest: work that no scope covers; "
             "no kernel is resolved");
+    }
+    if (sums_.uneven > SensorFinding::most_uneven) {
+        report.notes.push_back(io::format_text(
+            "powers change by %.0f %% inside runs, or inside gaps: %s", 100 * sums_.uneven,
+            sums_.too_uneven() ? "no kernel is resolved"
+                               : "intervals are wider for it, and may still be too narrow"));
     }
     if (sums_.possible.rests_too_high()) {
         report.notes.push_back(io::format_text(

@@ -6,6 +6,7 @@
 #include <kdvfs/detail/measure/sensor_posterior.hpp>
 #include <kdvfs/detail/measure/sensor_prior.hpp>
 #include <kdvfs/detail/measure/sensor_sample.hpp>
+#include <kdvfs/detail/measure/unlike_runs.hpp>
 
 #include <algorithm>
 #include <array>
@@ -35,8 +36,16 @@ struct SensorFinding {
     /// W that the power wanders by from second to second while the same runs; 0 where a limiter
     /// moves it.
     double wanders = 0;
-    double left = 0;       ///< W of a reading, root mean square, that are unexplained
-    double deviation = 0;  ///< W of a reading from the mean of all
+    /// Covariance of what powers are off by because they depend on the kernel before, or change
+    /// inside runs, W^2; empty where a limiter moves them.
+    SymmetricMatrix unlike{};
+    /// How much powers change inside runs and gaps, root mean square, of the mean power. Beds that
+    /// are as the model has it have at most 0.025.
+    double uneven = 0;
+    static constexpr double most_uneven = 0.05;
+    std::size_t left_out = 0;  ///< rows that were taken for faults
+    double left = 0;           ///< W of a reading, root mean square, that are unexplained
+    double deviation = 0;      ///< W of a reading from the mean of all
 
     /// What these columns draw at least under the likeliest sensor, W: two standard deviations
     /// below the estimate.
@@ -95,6 +104,7 @@ struct SensorFinding {
         found.hypotheses.push_back(posterior.equations(posterior.sensor(guess)));
     }
     found.overcount = posterior.clustering();
+    found.left_out = posterior.left_out();
     found.left = posterior.unexplained();
     return found;
 }
@@ -278,6 +288,18 @@ private:
     double limit_;
 };
 
+/// Adds to the powers' errors that the powers of their parts differ.
+/// @returns how much they do, W
+inline double add_unlike(SensorFinding& found, const SensorPosterior& posterior,
+                         const SplitSample& split, double mean) {
+    if (!split.splits()) return 0;
+    const ColumnPrior prior = ColumnPrior::around(mean, split.columns.size());
+    const UnlikeRuns unlike{posterior.row_sums(found.likely, split.sample, prior), split.columns,
+                            prior};
+    unlike.add_to(found.unlike);
+    return unlike.deviation(found.rows.columns());
+}
+
 /// Finds the sensor of a power log or a counter (`SensorPosterior`), and the powers under each
 /// hypothesis of it.
 /// @param columns how many there are; idle is the first
@@ -316,6 +338,13 @@ private:
         posterior.choose_way();
         found = finding_of(posterior);
         found->usual = takes_usual(posterior, *found);
+        found->unlike = SymmetricMatrix{columns};
+        add_unlike(*found, posterior, split_by_neighbour(sample), mean);
+        // The response of NVIDIA's logs is for boards whose powers change inside runs.
+        if (!found->usual) {
+            found->uneven = add_unlike(*found, posterior, split_by_third(sample, columns), mean) /
+                            std::max(mean, 1.0);
+        }
         found->wanders = posterior.wanders(found->likely);
         const auto known =
             std::count_if(posterior.cloud().begin(), posterior.cloud().end(),

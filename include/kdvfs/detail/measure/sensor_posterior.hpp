@@ -87,6 +87,17 @@ public:
     [[nodiscard]] NormalSums equations(const Sensor& sensor) const;
     /// The same with what else is known of the rows.
     [[nodiscard]] RowSums row_sums(const Sensor& sensor) const;
+    /// The same of a sample of the same readings whose columns are other ones.
+    [[nodiscard]] RowSums row_sums(const Sensor& sensor, const SensorSample& sample,
+                                   const ColumnPrior& columns) const {
+        SensorPosterior other{*this};
+        const std::vector<SensorSample::Row> rows = sample.rows();
+        for (SensorSample::Row& row : other.rows_) row = rows[row.index];
+        other.sample_ = &sample;
+        other.columns_ = {};
+        other.take_columns(columns, columns.centre.size());
+        return other.row_sums(sensor);
+    }
     /// Powers are taken from rows as they are from here on, where these say more of them than rows
     /// less what the ones before them foretell: the noise of a call's power lasts as long as it.
     void choose_way();
@@ -97,6 +108,10 @@ public:
     /// The sensor is sought by so many of the rows; the powers are of all.
     [[nodiscard]] std::size_t sought() const {
         return std::min(rows_.size(), sample_->rows_to_seek());
+    }
+    /// How many rows are taken for faults.
+    [[nodiscard]] std::size_t left_out() const {
+        return static_cast<std::size_t>(std::count(outlier_.begin(), outlier_.end(), char{1}));
     }
     /// What the likeliest hypothesis leaves of a row, W, root mean square.
     [[nodiscard]] double unexplained() const { return std::sqrt(square_); }
@@ -155,7 +170,8 @@ private:
 
     /// Rows without any noise would be infinitely certain, beyond what doubles can say.
     [[nodiscard]] double least_square() const { return std::max(std::pow(1e-4 * mean_, 2), 1e-9); }
-    void take_columns(const ColumnPrior& columns);
+    static constexpr std::size_t most_columns = 160;
+    void take_columns(const ColumnPrior& columns, std::size_t most = most_columns);
     void shuffle();
     [[nodiscard]] bool follows(std::size_t i) const;
     void add_rows(const Sensor& sensor, std::size_t rows, Equations& into) const;
@@ -270,8 +286,7 @@ inline SensorPosterior::SensorPosterior(const SensorSample& sample, bool counter
 }
 
 /// Those of most time; all others are as one.
-inline void SensorPosterior::take_columns(const ColumnPrior& columns) {
-    constexpr std::size_t most = 160;
+inline void SensorPosterior::take_columns(const ColumnPrior& columns, std::size_t most) {
     const std::size_t all = columns.centre.size();
     std::vector<double> seconds(all);
     for (const auto& block : sample_->blocks()) {
@@ -517,9 +532,15 @@ inline RowSums SensorPosterior::row_sums(const Sensor& sensor) const {
     SymmetricMatrix scatter{columns};
     std::vector<double> score(columns);
     const SensorSample::Stretch* run = nullptr;
+    std::vector<std::size_t> touched;
+    std::vector<double> scores;
     const auto end_run = [&] {
-        scatter.add_outer(score, 1);
-        std::fill(score.begin(), score.end(), 0.0);
+        std::sort(touched.begin(), touched.end());
+        touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+        scores.clear();
+        for (const std::size_t column : touched) scores.push_back(std::exchange(score[column], 0));
+        scatter.add_outer(touched, scores, 1);
+        touched.clear();
     };
     each_row(sensor, rows_.size(), [&](std::size_t i, double rest, bool) {
         all.add(own_, shares_, rest);
@@ -531,6 +552,7 @@ inline RowSums SensorPosterior::row_sums(const Sensor& sensor) const {
         const SensorSample::Stretch* shown = &shown_stretch(rows_[i], sensor.delay);
         if (std::exchange(run, shown) != shown) end_run();
         for (std::size_t a = 0; a < own_.size(); ++a) score[own_[a]] += shares_[a] * left;
+        touched.insert(touched.end(), own_.begin(), own_.end());
     });
     end_run();
     sums.level = normal_sums(all, found.square * overcount_);  // rows say less than they seem to

@@ -140,6 +140,16 @@ public:
     template <class Weigh>
     [[nodiscard]] SensorSample weighed(double longest, Weigh weigh) const;
 
+    /// Calls `label(entry)` for each entry, in order, and takes what it returns for its column.
+    template <class Label>
+    void relabel(Label label) {
+        for (Block& block : blocks_) {
+            for (Entry& entry : block.entries) entry.column = label(entry);
+        }
+    }
+    /// The same with column 3 j + i for the i-th third of each run of column j.
+    [[nodiscard]] SensorSample in_thirds() const;
+
     /// Four of every 4 `every` blocks that follow each other: a sample of the sample.
     [[nodiscard]] SensorSample thinned(std::int64_t every) const {
         SensorSample result = *this;
@@ -232,6 +242,27 @@ SensorSample SensorSample::weighed(double longest, Weigh weigh) const {
                 to.stretches.push_back({whole.from + i * length / pieces,
                                         whole.from + (i + 1) * length / pieces, first, whole.count,
                                         whole.from, whole.to});
+            }
+        }
+    }
+    return result;
+}
+
+inline SensorSample SensorSample::in_thirds() const {
+    SensorSample result = *this;
+    for (Block& block : result.blocks_) {
+        const Block whole = std::exchange(block, {.readings = block.readings, .slot = block.slot});
+        for (const Stretch& run : whole.stretches) {
+            const double third = (run.to - run.from) / 3;
+            for (std::size_t i = 0; i < 3; ++i) {
+                const std::size_t first = block.entries.size();
+                for (std::size_t k = run.first; k < run.first + run.count; ++k) {
+                    const Entry& entry = whole.entries[k];
+                    block.entries.push_back({3 * entry.column + i, entry.share / 3});
+                }
+                const double from = run.from + static_cast<double>(i) * third;
+                const double to = i == 2 ? run.to : from + third;
+                block.stretches.push_back({from, to, first, run.count, run.run_from, run.run_to});
             }
         }
     }
