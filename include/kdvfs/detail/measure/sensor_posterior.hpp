@@ -836,25 +836,28 @@ inline void SensorPosterior::move(std::vector<Weighed>& all, double part, std::s
     }
 }
 
-/// Faults are few and lie on either side. Rows that are many, or all lie on one, are a kernel's
+/// Faults are few and lie on either side, or lie far beyond all else. Other rows are a kernel's
 /// own: left out, they take the calls that draw most from its mean.
 /// @param left by row, W @param most from which on a row lies far
 inline void SensorPosterior::leave_out(std::span<const double> left, double most) {
     constexpr double few = 0.01;    // of the rows
     constexpr double balanced = 3;  // deviations of the sum, were all signs chance
+    double all = 0;
     double count = 0;
     double sum = 0;
     double squares = 0;
     for (std::size_t i = 0; i < left.size(); ++i) {
+        all += left[i] * left[i];
         outlier_[i] = std::abs(left[i]) > most && most > 0 ? 1 : 0;
         if (!outlier_[i]) continue;
         ++count;
         sum += left[i];
         squares += left[i] * left[i];
     }
-    const bool faults = count <= few * static_cast<double>(left.size()) &&
-                        sum * sum <= balanced * balanced * squares;
-    if (!faults) std::fill_n(outlier_.begin(), left.size(), char{0});
+    const auto rows = static_cast<double>(left.size());
+    if (count <= few * rows && sum * sum <= balanced * balanced * squares) return;
+    const double beyond = far * std::sqrt(all / rows);
+    for (std::size_t i = 0; i < left.size(); ++i) outlier_[i] = std::abs(left[i]) > beyond ? 1 : 0;
 }
 
 /// The noise of rows, which of them are faults, and how alike those of one place are.
