@@ -695,6 +695,52 @@ TEST_F(Accumulating, KernelsOfLittleTimeAreAttributedTogether) {
     expect_balanced(filled.totals);
 }
 
+/// A report of some thousand kernels is to take no minutes.
+TEST_F(Accumulating, TheShortestOfMoreKernelsThanCanBeSolvedForAreAttributedTogether) {
+    constexpr int many = 400;
+    constexpr int few = 20;
+    double pooled_joules = 0;
+    std::vector<KernelId> all;
+    for (int i = 0; i < many; ++i) all.push_back(kernels.id("k" + std::to_string(i)));
+    for (int round = 0; round < 3; ++round) {
+        for (int i = 0; i < many; ++i) {
+            const bool is_long = i % (many / few) == 0;
+            const Duration time = is_long ? microseconds(30'000, 60'000) : microseconds(500, 2000);
+            work.run(all[static_cast<std::size_t>(i)], time, is_long ? 650 : 400);
+            if (i % 7 == 0) work.idle(microseconds(1000, 3000));
+        }
+    }
+    work.idle(20ms);
+    EnergyAccumulator accumulator{kernels, {.counter_period = 10ms}};
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.rows.size(), std::size_t{many});
+    for (int i = 0; i < many; i += many / few) {
+        const ReportRow& row = filled.rows[static_cast<std::size_t>(i)];
+        ASSERT_TRUE(row.energy.resolved) << i;
+        EXPECT_NEAR(power(row), 650, 0.01 * 650);
+    }
+    const auto pool = std::max_element(
+        filled.groups.begin(), filled.groups.end(),
+        [](const auto& a, const auto& b) { return a.kernels.size() < b.kernels.size(); });
+    ASSERT_NE(pool, filled.groups.end());
+    EXPECT_GT(pool->kernels.size(), 100U);
+    for (const KernelKey& kernel : pool->kernels) {
+        const KernelId id = kernels.id(kernel.name);
+        for (const auto& interval : work.intervals) {
+            if (interval.kernel == id) {
+                pooled_joules += 400 * Seconds{interval.end - interval.start}.count();
+            }
+        }
+        EXPECT_FALSE(filled.rows[id.value - 2].energy.resolved);
+    }
+    EXPECT_NEAR(pool->energy.joules.count, pooled_joules, 1e-3 * pooled_joules);
+    EXPECT_TRUE(notes_have(filled, "kernels have too little time to be attributed one by one"));
+    expect_balanced(filled.totals);
+    EXPECT_LT(std::abs(filled.totals.unexplained.count), 1e-3 * filled.totals.counter.count);
+    EXPECT_EQ(accumulator.sums().columns_seen(), std::size_t{many} + 1);  // still to be added to
+}
+
 /// A board that warms up draws 4 % more in the end. Each row of its counter has this much noise.
 void warm_up(KnownWork& work, EnergyAccumulator& accumulator, KernelId gemm, KernelId gelu,
              std::mt19937_64& random, double noise = 0) {

@@ -8,6 +8,7 @@
 #include <kdvfs/detail/measure/gap_columns.hpp>
 #include <kdvfs/detail/measure/late_rows.hpp>
 #include <kdvfs/detail/measure/log_readings.hpp>
+#include <kdvfs/detail/measure/merged_columns.hpp>
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
@@ -251,6 +252,8 @@ private:
     [[nodiscard]] std::vector<double> column_edges() const;
     [[nodiscard]] std::vector<PowerBelief> beliefs() const;
     void note_unrepeated(Report& report) const;
+    [[nodiscard]] std::optional<MergedColumns> columns_to_solve() const;
+    void merge(const MergedColumns& columns);
 
     const KernelTable* kernels_;
     AccumulatorSettings settings_;
@@ -284,6 +287,7 @@ private:
     std::vector<double> column_seconds_;
     KernelColumns columns_;
     std::optional<std::size_t> pool_;  // the column of kernels without one
+    std::vector<char> not_pooled_;     // as `EnergySums` has it
     double ran_seconds_ = 0;           // of all kernels
     RestingPower resting_;             // at the clock of the idle column
     RestClocks rest_clocks_;
@@ -569,6 +573,7 @@ inline EnergySums EnergyAccumulator::Work::sums() const {
             .sensor_may_lag = settings_.sensor_may_lag,
             .columns = columns_,
             .pool = pool_,
+            .not_pooled = not_pooled_,
             .column_seconds = column_seconds_,
             .column_edges = column_edges(),
             .repeated = beliefs(),
@@ -688,12 +693,91 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
     return {};
 }
 
+/// To solve for powers takes the cube of their number. Beyond some hundred, kernels of least time
+/// share the column of kernels without one, and parts of their runs have no power of their own.
+/// @returns nothing where there are few
+inline std::optional<MergedColumns> EnergyAccumulator::Work::columns_to_solve() const {
+    constexpr std::size_t most = 256;
+    const std::size_t all = place_.size();
+    if (all <= most) return {};
+    std::vector<std::pair<double, KernelId>> shortest;
+    for (const KernelId kernel : columns_.kernels()) {
+        double seconds = 0;
+        for (const auto& [applied, column] : columns_.of(kernel)) {
+            seconds += column_seconds_[column];
+        }
+        shortest.emplace_back(seconds, kernel);
+    }
+    std::stable_sort(shortest.begin(), shortest.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    constexpr std::size_t pooled = MergedColumns::left_out - 1;
+    std::vector<std::size_t> place(all);
+    std::size_t left = pool_ ? all : all + 1;
+    for (std::size_t k = 0; k < shortest.size() && left > most; ++k) {
+        for (const auto& [applied, column] : columns_.of(shortest[k].second)) {
+            place[column] = pooled;
+            --left;
+            if (column >= insides_.size()) continue;
+            for (const std::size_t inside : insides_[column]) {
+                place[inside] = MergedColumns::left_out;
+                --left;
+            }
+        }
+    }
+    std::size_t next = 0;
+    for (std::size_t& each : place) {
+        if (each == 0) each = next++;
+    }
+    const std::size_t pool = pool_ ? place[*pool_] : next++;
+    std::replace(place.begin(), place.end(), pooled, pool);
+    return MergedColumns{std::move(place), next};
+}
+
+/// Of all so far, for a report: nothing else can be added then.
+inline void EnergyAccumulator::Work::merge(const MergedColumns& columns) {
+    if (!pool_) {
+        for (const KernelId kernel : facts_.seen()) {
+            not_pooled_.resize(kernel.value + std::size_t{1});
+            not_pooled_[kernel.value] = columns_.of(kernel).empty() ? 1 : 0;
+        }
+    }
+    const std::size_t pool = pool_ ? columns(*pool_) : columns.columns() - 1;
+    pool_ = pool;
+    KernelColumns own;
+    std::vector<CountedJoules> direct(columns.columns());
+    for (const KernelId kernel : columns_.kernels()) {
+        for (const auto& [applied, column] : columns_.of(kernel)) {
+            if (columns(column) == pool) continue;
+            own.insert(kernel, applied, columns(column));
+            if (column < direct_.size()) direct[columns(column)] = direct_[column];
+        }
+    }
+    columns_ = std::move(own);
+    direct_ = std::move(direct);
+    waiting_ = columns.sum(waiting_, sums_.inside);
+    sums_ = columns.sum(std::move(sums_));
+    late_.merge(columns);
+    for (SensorSample* each : {&log_sample_.sample(), &counter_sample_}) each->merge(columns);
+    column_seconds_ = columns.sum(column_seconds_);
+    place_.assign(columns.columns(), nowhere);
+    room_.merge(columns);
+    gaps_.merge(columns);
+    rest_clocks_.merge(columns);
+    levels_.merge(columns);
+}
+
 inline void EnergyAccumulator::Work::fill(Report& report) const {
     if (waits_for_choice()) {
         Work chosen = *this;
         chosen.choose();
         chosen.advance(held_until_);
         chosen.fill(report);
+        return;
+    }
+    if (const auto fewer = columns_to_solve()) {
+        Work merged = *this;
+        merged.merge(*fewer);
+        merged.fill(report);
         return;
     }
     report.rows.clear();

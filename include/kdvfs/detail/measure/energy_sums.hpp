@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/measure/gap_columns.hpp>
 #include <kdvfs/detail/measure/kernel_interval.hpp>
+#include <kdvfs/detail/measure/merged_columns.hpp>
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/sample_join.hpp>
@@ -77,6 +78,12 @@ public:
         }
     }
     [[nodiscard]] const std::vector<ClockTime>& clocks() const { return clocks_; }
+    void merge(const MergedColumns& columns) {
+        for (ClockTime& at : clocks_) {
+            at.column = columns(at.column);
+            at.gaps = columns(at.gaps);
+        }
+    }
     /// Whether a column is of time in which nothing runs, at the clock of the idle column.
     [[nodiscard]] bool rests_in(std::size_t column) const {
         return column == RowSums::idle_column ||
@@ -236,6 +243,7 @@ struct EnergySums {
     std::optional<FoundSensor> sensor{};
     KernelColumns columns;
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
+    std::vector<char> not_pooled{};      ///< by kernel, of those; may be shorter
     std::vector<double> column_seconds;  ///< by column, under trusted samples
     std::vector<KernelGap> gaps{};       ///< idle time whose column is not that of its clock
     /// Gaps between kernels draw more than a board that waits, and either the rows have no power of
@@ -271,6 +279,10 @@ struct EnergySums {
 
     [[nodiscard]] std::size_t columns_seen() const { return column_seconds.size(); }
     [[nodiscard]] double seconds(std::size_t column) const { return column_seconds[column]; }
+    [[nodiscard]] bool is_pooled(KernelId kernel) const {
+        const bool left_out = kernel.value < not_pooled.size() && not_pooled[kernel.value] != 0;
+        return pool && columns.of(kernel).empty() && !left_out;
+    }
     [[nodiscard]] std::vector<double> seconds_of(KernelId kernel) const {
         std::vector<double> seconds(columns_seen());
         for (const auto& [applied, column] : columns.of(kernel)) {
@@ -433,6 +445,12 @@ public:
         add_to_iteration(column, seconds, counted);
     }
 
+    void merge(const MergedColumns& columns) {
+        for (Level& level : levels_) {
+            for (LevelTime* time : {&level.ended, &level.going_on})
+                time->column_seconds = columns.sum(time->column_seconds);
+        }
+    }
     /// The iteration, where one has ended, then the enclosing scopes.
     [[nodiscard]] std::vector<LevelTime> levels() const {
         std::vector<LevelTime> found;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/merged_columns.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 
 #include <algorithm>
@@ -69,6 +70,13 @@ public:
         return gaps_[gap.place].column;
     }
     [[nodiscard]] const std::vector<KernelGap>& gaps() const { return gaps_; }
+    /// Of gaps so far; no others may follow.
+    void merge(const MergedColumns& columns) {
+        for (KernelGap& gap : gaps_) {
+            for (std::size_t* each : {&gap.column, &gap.rest, &gap.after}) *each = columns(*each);
+            for (std::size_t& each : gap.before) each = columns(each);
+        }
+    }
     /// Gives the time of gaps to the column of their clock, for who knows no power of gaps.
     /// @param seconds by column; may be shorter
     void fold(std::vector<double>& seconds) const {

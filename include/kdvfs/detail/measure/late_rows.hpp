@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/merged_columns.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/row_fit.hpp>
@@ -62,6 +63,7 @@ public:
         lags_ = lags_up_to(most);
         follows_.assign(lags_.size(), 0);
         all_.assign(lags_.size(), {PowerRows{}, before});
+        columns_ = before.columns();
     }
 
     /// What follows ran in this time, of which all is known.
@@ -85,14 +87,21 @@ public:
             known->share += seconds;
         }
     }
-    void add_column() {
-        for (auto& [rows, sums] : all_) sums.add_column();
+    void add_column() { ++columns_; }
+    /// Of rows so far; no others may follow.
+    void merge(const MergedColumns& columns) {
+        for (auto& [rows, sums] : all_) {
+            rows = columns.sum(rows, sums.inside);
+            sums = columns.sum(std::move(sums));
+        }
+        columns_ = columns.columns();
     }
     /// A row of the counter. One that shows time of which nothing is known is left out.
     void end_row(TimePoint from, TimePoint to, double joules);
     /// What has waited is fitted.
     void fit() {
         for (auto& [rows, sums] : all_) {
+            grow(sums);
             RowFit{rows, sums}.add_to(sums);
             rows.clear();
         }
@@ -101,8 +110,9 @@ public:
     [[nodiscard]] std::vector<RowSums> sums() const {
         std::vector<RowSums> found;
         for (const auto& [rows, sums] : all_) {
-            found.push_back(sums);
-            RowFit{rows, sums}.add_to(found.back());
+            RowSums& all = found.emplace_back(sums);
+            grow(all);
+            RowFit{rows, all}.add_to(all);
         }
         return found;
     }
@@ -133,6 +143,12 @@ private:
         return lags_.back().delay + memories;
     }
 
+    /// Equations of all ways take much memory: they have columns once a fit needs them.
+    void grow(RowSums& sums) const {
+        while (sums.columns() < columns_) sums.add_column();
+    }
+
+    std::size_t columns_ = 0;
     std::vector<CounterLag> lags_;
     std::vector<std::pair<PowerRows, RowSums>> all_;
     std::deque<Stretch> past_;

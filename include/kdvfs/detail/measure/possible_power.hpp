@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/merged_columns.hpp>
 #include <kdvfs/measure/settings.hpp>
 
 #include <algorithm>
@@ -77,6 +78,11 @@ public:
     }
     void rest(double seconds) { rested_ += seconds; }
 
+    /// Of runs so far; no others may follow.
+    void merge(const MergedColumns& columns) {
+        end_run();
+        sums_ = columns.sum(sums_);
+    }
     /// As parts of the limit; of columns that ran.
     [[nodiscard]] std::vector<double> by_column() const {
         RoomOfRuns all = *this;
@@ -94,6 +100,12 @@ private:
     struct Sums {
         double seconds = 0;
         double lent = 0;  // times the limit: joules
+
+        Sums& operator+=(const Sums& other) {
+            seconds += other.seconds;
+            lent += other.lent;
+            return *this;
+        }
     };
     void end_run() {
         if (seconds_ > 0) {

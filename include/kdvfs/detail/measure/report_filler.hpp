@@ -333,18 +333,19 @@ inline void ReportFiller::add_direct(ReportRow& row, KernelId kernel) const {
 /// time nothing is uncertain.
 inline void ReportFiller::add_covariance(Report& report, std::span<const KernelId> ids) const {
     const auto& found = found_.fit.covariance;
-    report.fit.covariance.assign(found.empty() ? 0 : ids.size() + 1,
-                                 std::vector<double>(ids.size() + 1));
+    report.fit.covariance.assign(found.empty() ? 0 : ids.size() + 1, {});
     if (found.empty()) return;
+    for (std::size_t i = 0; i <= ids.size(); ++i) {
+        // Many may have no column: most of a square of all would be zeros.
+        if (i < ids.size() && sums_.pool && sums_.columns.of(ids[i]).empty()) continue;
+        report.fit.covariance[i].resize(ids.size() + 1);
+    }
     std::vector<std::size_t> places;
     for (const AttributedKernel& kernel : found_.kernels) {
         const auto at = std::find(ids.begin(), ids.end(), kernel.kernel);
         places.push_back(static_cast<std::size_t>(at - ids.begin()));
     }
     places.push_back(ids.size());
-    for (std::size_t i = 0; sums_.pool && i < ids.size(); ++i) {
-        if (sums_.columns.of(ids[i]).empty()) report.fit.covariance[i].clear();
-    }
     for (std::size_t a = 0; a < places.size(); ++a) {
         for (std::size_t b = 0; b < places.size(); ++b) {
             report.fit.covariance[places[a]][places[b]] = found[a][b];
@@ -357,7 +358,7 @@ inline void ReportFiller::add_pool(Report& report, std::span<const KernelId> ids
     if (!sums_.pool) return;
     KernelGroup group;
     for (const KernelId kernel : ids) {
-        if (sums_.columns.of(kernel).empty()) group.kernels.push_back(kernels_->key(kernel));
+        if (sums_.is_pooled(kernel)) group.kernels.push_back(kernels_->key(kernel));
     }
     std::vector<double> seconds(sums_.columns_seen());
     seconds[*sums_.pool] = sums_.seconds(*sums_.pool);

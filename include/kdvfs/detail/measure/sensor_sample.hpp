@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/merged_columns.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/sensor_model.hpp>
 #include <kdvfs/units.hpp>
@@ -149,6 +150,22 @@ public:
     }
     /// The same with column 3 j + i for the i-th third of each run of column j.
     [[nodiscard]] SensorSample in_thirds() const;
+    /// Of what ran so far; nothing may follow.
+    void merge(const MergedColumns& columns) {
+        std::vector<Entry> own;
+        for (Block& block : blocks_) {
+            std::vector<Entry> entries;
+            for (Stretch& stretch : block.stretches) {
+                const auto from = std::span{block.entries}.subspan(stretch.first, stretch.count);
+                own.assign(from.begin(), from.end());
+                columns.merge(own);
+                stretch.first = entries.size();
+                stretch.count = own.size();
+                entries.insert(entries.end(), own.begin(), own.end());
+            }
+            block.entries = std::move(entries);
+        }
+    }
 
     /// Four of every 4 `every` blocks that follow each other: a sample of the sample.
     [[nodiscard]] SensorSample thinned(std::int64_t every) const {

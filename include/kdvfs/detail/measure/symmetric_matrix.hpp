@@ -4,6 +4,7 @@
 #include <gsl/assert>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
@@ -101,11 +102,20 @@ public:
 
     /// The diagonal of the inverse.
     [[nodiscard]] std::vector<double> inverse_diagonal() const {
-        std::vector<double> result;
+        std::vector<double> result(size_);
+        std::vector<double> x(size_);
         for (std::size_t j = 0; j < size_; ++j) {
-            std::vector<double> unit(size_);
-            unit[j] = 1;
-            result.push_back(solve(std::move(unit))[j]);
+            // Of a unit vector's solution, what lies before its one is not needed.
+            for (std::size_t i = j; i < size_; ++i) {
+                x[i] = i == j ? 1 : 0;
+                x[i] -= std::inner_product(&at(i, j), &at(i, 0) + i, x.data() + j, 0.0);
+                x[i] /= at(i, i);
+            }
+            for (std::size_t i = size_; i-- > j;) {
+                x[i] /= at(i, i);
+                for (std::size_t k = j; k < i; ++k) x[k] -= at(i, k) * x[i];
+            }
+            result[j] = x[j];
         }
         return result;
     }
@@ -113,23 +123,56 @@ public:
     /// The inverse times `middle` times the inverse: the covariance of an estimate whose scores
     /// have the covariance `middle`.
     [[nodiscard]] SymmetricMatrix robust_covariance(const SymmetricMatrix& middle) const {
-        std::vector<std::vector<double>> half(size_);  // columns of inverse * middle
-        for (std::size_t j = 0; j < size_; ++j) {
-            std::vector<double> column(size_);
-            for (std::size_t i = 0; i < size_; ++i) column[i] = middle(i, j);
-            half[j] = solve(std::move(column));
-        }
+        std::vector<double> half(size_ * size_);  // inverse * middle
+        solve_columns([&](std::size_t i, std::size_t j) { return middle(i, j); },
+                      [&](std::size_t i, std::size_t j, double x) { half[i * size_ + j] = x; });
         SymmetricMatrix result{size_};
-        for (std::size_t i = 0; i < size_; ++i) {
-            std::vector<double> row(size_);
-            for (std::size_t j = 0; j < size_; ++j) row[j] = half[j][i];
-            row = solve(std::move(row));
-            for (std::size_t j = 0; j <= i; ++j) result(i, j) = row[j];
-        }
+        solve_columns([&](std::size_t i, std::size_t j) { return half[j * size_ + i]; },
+                      [&](std::size_t i, std::size_t j, double x) {
+                          if (i <= j) result(j, i) = x;
+                      });
         return result;
     }
 
 private:
+    /// Columns that are solved at a time: their sums need not wait for each other.
+    static constexpr std::size_t lanes = 8;
+
+    /// As `solve` for each column of a square matrix.
+    /// @param right gives its elements
+    /// @param take  gets those of the solutions
+    template <class Right, class Take>
+    void solve_columns(Right right, Take take) const {
+        std::vector<std::array<double, lanes>> x(size_);
+        for (std::size_t first = 0; first < size_; first += lanes) {
+            const std::size_t width = std::min(lanes, size_ - first);
+            for (std::size_t i = 0; i < size_; ++i) {
+                for (std::size_t c = 0; c < width; ++c) x[i][c] = right(i, first + c);
+            }
+            solve_lanes(x);
+            for (std::size_t i = 0; i < size_; ++i) {
+                for (std::size_t c = 0; c < width; ++c) take(i, first + c, x[i][c]);
+            }
+        }
+    }
+    void solve_lanes(std::vector<std::array<double, lanes>>& x) const {
+        for (std::size_t i = 0; i < size_; ++i) {
+            std::array<double, lanes> sums{};
+            for (std::size_t k = 0; k < i; ++k) {
+                const double own = at(i, k);
+                for (std::size_t c = 0; c < lanes; ++c) sums[c] += own * x[k][c];
+            }
+            for (std::size_t c = 0; c < lanes; ++c) x[i][c] = (x[i][c] - sums[c]) / at(i, i);
+        }
+        for (std::size_t i = size_; i-- > 0;) {
+            for (double& each : x[i]) each /= at(i, i);
+            for (std::size_t k = 0; k < i; ++k) {
+                const double own = at(i, k);
+                for (std::size_t c = 0; c < lanes; ++c) x[k][c] -= own * x[i][c];
+            }
+        }
+    }
+
     double& at(std::size_t i, std::size_t j) { return factor_[i * size_ + j]; }
     [[nodiscard]] const double& at(std::size_t i, std::size_t j) const {
         return factor_[i * size_ + j];
