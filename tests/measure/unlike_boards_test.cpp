@@ -42,7 +42,7 @@ protected:
     /// How long the next call of a kernel is, s.
     double length(std::size_t k) { return lengths[k] * (1 + 0.003 * normal()); }
 
-    void rest(double seconds, double watts = idle_watts) { pass({seconds, watts}); }
+    void rest(double time, double power = idle_watts) { pass({time, power}); }
     void run(std::size_t k, const std::vector<Part>& parts) {
         const double from = now();
         for (const Part& part : parts) {

@@ -447,8 +447,12 @@ public:
 
     void merge(const MergedColumns& columns) {
         for (Level& level : levels_) {
-            for (LevelTime* time : {&level.ended, &level.going_on})
-                time->column_seconds = columns.sum(time->column_seconds);
+            std::vector<double>& ended = level.ended.column_seconds;
+            ended = columns.sum(ended);
+            for (std::vector<double>& batch : level.ended.batches.batches())
+                batch = columns.sum(batch);
+            for (OpenRun& run : level.open)
+                run.time.column_seconds = columns.sum(run.time.column_seconds);
         }
     }
     /// The iteration, where one has ended, then the enclosing scopes.
