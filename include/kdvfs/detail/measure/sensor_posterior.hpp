@@ -856,7 +856,8 @@ inline void SensorPosterior::leave_out(std::span<const double> left, double most
     }
     const auto rows = static_cast<double>(left.size());
     if (count <= few * rows && sum * sum <= balanced * balanced * squares) return;
-    const double beyond = far * std::sqrt(all / rows);
+    constexpr double no_kernel = 2;  // means of the power that a row is off
+    const double beyond = std::max(far * std::sqrt(all / rows), no_kernel * mean_);
     for (std::size_t i = 0; i < left.size(); ++i) outlier_[i] = std::abs(left[i]) > beyond ? 1 : 0;
 }
 
