@@ -42,7 +42,7 @@ protected:
     /// How long the next call of a kernel is, s.
     double length(std::size_t k) { return lengths[k] * (1 + 0.003 * normal()); }
 
-    void rest(double time, double power = idle_watts) { pass({time, power}); }
+    void rest(double lasts, double draws = idle_watts) { pass({lasts, draws}); }
     void run(std::size_t k, const std::vector<Part>& parts) {
         const double from = now();
         for (const Part& part : parts) {
@@ -110,8 +110,8 @@ protected:
     [[nodiscard]] double now() const { return ends_.back().first; }
 
 private:
-    static TimePoint at(double seconds) {
-        return TimePoint{1000s} + std::chrono::duration_cast<Duration>(Seconds{seconds});
+    static TimePoint at(double moment) {
+        return TimePoint{1000s} + std::chrono::duration_cast<Duration>(Seconds{moment});
     }
     void pass(const Part& part) {
         ends_.push_back(
