@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,15 @@ TEST_F(Streams, EnqueueingTakesNoTime) {
     EXPECT_EQ(device.now(), TimePoint{});
     device.synchronize(stream);
     EXPECT_EQ(device.now(), TimePoint{10ms});
+}
+
+TEST_F(Streams, RefuseWorkThatDoesNotFitInTheClock) {
+    for (const double seconds : {std::numeric_limits<double>::infinity(), 1e30, std::nan("")}) {
+        EXPECT_THROW(device.launch(stream, KernelModel{.core_time = Seconds{seconds}}), Error);
+        EXPECT_THROW(device.launch(stream, KernelModel{.memory_time = Seconds{seconds}}), Error);
+    }
+    device.synchronize();
+    EXPECT_EQ(device.now(), TimePoint{});
 }
 
 TEST_F(Streams, WorkWhileTheHostDoesSomethingElse) {

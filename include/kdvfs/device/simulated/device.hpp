@@ -85,6 +85,7 @@ public:
     [[nodiscard]] Stream* create_stream();
     [[nodiscard]] Event* create_event() { return engine_.create_event(); }
 
+    /// @throws Error (invalid_input) for a kernel that takes more than 1e6 s at the highest clocks
     void launch(StreamRef stream, const KernelModel& kernel);
     void launch(StreamRef stream, const Graph& graph);
     void record(StreamRef stream, Event* event);

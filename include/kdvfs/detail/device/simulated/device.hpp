@@ -40,6 +40,15 @@ KDVFS_INLINE Stream* Device::create_stream() {
 }
 
 KDVFS_INLINE void Device::launch(StreamRef stream, const KernelModel& kernel) {
+    // At the lowest clocks it takes some hundred times as long; the clock ends after 292 years.
+    constexpr Seconds longest{1e6};
+    if (!(kernel.core_time + kernel.memory_time + kernel.fixed_time <= longest)) {
+        throw Error{Errc::invalid_input,
+                    {.action = "launch a simulated kernel",
+                     .object = "its work",
+                     .vendor_words = "it would take more than 1e6 s",
+                     .remedy = "give the FLOPs and bytes of one launch"}};
+    }
     enqueue(stream, KernelOperation{kernel});
 }
 
