@@ -7,7 +7,10 @@
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/sweep_options.hpp>
 
+#include <cmath>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace kdvfs::inline v0_3::tune {
@@ -45,7 +48,12 @@ inline std::uint64_t count_from_environment(const char* name, std::uint64_t othe
     const auto count =
         number_from_environment(name, 1, 1e15, "this is no count",
                                 "give 1 or more; " + std::to_string(otherwise) + " is the default");
-    return count ? static_cast<std::uint64_t>(*count) : otherwise;
+    if (!count) return otherwise;
+    if (*count == std::floor(*count)) return static_cast<std::uint64_t>(*count);
+    throw Error{
+        Errc::invalid_input,
+        {"begin a session", std::string{name} + '=' + std::string{kdvfs::detail::environment(name)},
+         "this is no count", "give an integer"}};
 }
 
 }  // namespace detail
