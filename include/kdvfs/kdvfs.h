@@ -50,8 +50,9 @@ typedef struct kdvfs_options {
     size_t size;              /* of this structure: tells versions apart */
     int measure_if_refused;   /* measure where clocks cannot be set, instead of failing */
     uint32_t meter_every;     /* meter one of so many iterations; 1 meters all; 16 by default */
-    uint32_t never_below_mhz; /* core clock that no request goes below; 0: none */
-    uint32_t never_above_mhz; /* core clock that no request goes above; 0: none */
+    uint32_t never_below_mhz; /* core clock that no request goes below; 0: none. A bound beyond the
+                                 clocks that the device lists is the nearest of them */
+    uint32_t never_above_mhz; /* core clock that no request goes above; 0: none. The same */
     int64_t
         switch_latency_ns;   /* of the clocks; 0: every scope switches; below 0, as by default: not
                                 known, and scopes that would not pay at 150 ms are held back */

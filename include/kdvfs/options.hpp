@@ -13,7 +13,8 @@ namespace kdvfs::inline v0_3 {
 
 struct ControllerOptions {
     /// No scope lowers a clock below this; `auto_clock`: no floor. Where collectives (RCCL, NCCL)
-    /// or other unscoped work run beside scopes, a clock asked for one kernel slows them all.
+    /// or other unscoped work run beside scopes, a clock asked for one kernel slows them all. A
+    /// limit beyond the clocks that the device lists is the nearest of them.
     ClockPoint never_below{};
     /// No scope raises a clock above this; `auto_clock`: no ceiling. It bounds what scopes ask for:
     /// where nothing asks, the clocks are as they were found.

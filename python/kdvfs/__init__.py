@@ -120,6 +120,8 @@ class Request:
 def _text(name: str) -> bytes:
     if not isinstance(name, str):
         raise Error(1, f"cannot make a scope: its name is {name!r}; give text, as in scope('gemm')")
+    if "\0" in name:
+        raise Error(1, f"cannot make a scope: its name {name!r} has a null character; use printable ASCII")
     try:
         return name.encode()
     except UnicodeEncodeError:
@@ -194,7 +196,8 @@ class Gpu:
 
         `name` has 1 to 1024 printable ASCII characters without quotes and backslashes. Each name
         is kept until the GPU is closed: it must not carry a number that grows. Without `stream`,
-        the scope is on the stream that is current when it is made (`current_stream`).
+        the scope is on the stream that is current when it is made (`current_stream`). `memory_mhz`
+        needs `core_mhz`.
         """
         if stream is None:
             stream = 0 if "torch" not in _modules else current_stream()
@@ -207,6 +210,12 @@ class Gpu:
             return made
         where = (_handle_of(stream), _text(name))
         variant = integer_of("a variant", variant, 0, 2**32 - 1, "number the shapes of a kernel from 0")
+        if core_mhz is None and memory_mhz != 0:
+            raise Error(
+                1,
+                f"cannot make a scope: it has memory_mhz={memory_mhz!r} and follows the plan's clocks; "
+                "give core_mhz, too, or 0 there to leave the core's clock to the board",
+            )
         if core_mhz is None:
             made = Scope(self, _c.kdvfs_scope_begin, *where, variant)
         else:
@@ -318,7 +327,8 @@ class Gpu:
         """Puts the clocks back. A second call does nothing.
 
         Fails, and leaves the GPU open, while scopes, requests, steps, pipeline sessions or power limits have not
-        ended. A `with` block ends them.
+        ended. A `with` block that they outlive ends them, closes the GPU, and raises that error: what comes
+        after the block would run without them.
         """
         # In place: scopes that were made share it. First: an interrupt must not leave a handle that was freed.
         handle, self._handle.value = self._handle.value, None
@@ -486,6 +496,9 @@ def open(  # noqa: A001 - the library's own word
     `switch_latency`, in seconds, is what `kdvfs measure-latency` found: scopes too short for it do
     not switch. With None it is not known, and scopes that would not pay at 150 ms are held back;
     with 0 every scope switches.
+
+    `never_below_mhz` and `never_above_mhz` bound what scopes ask for. A bound beyond the clocks that
+    the device lists is the nearest of them; between two, it is the next one inside.
 
     `idle_clock_mhz` is the core clock after 20 ms without work, until the next scope or iteration.
     Only for programs whose every launch is in a scope.

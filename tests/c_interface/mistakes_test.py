@@ -139,6 +139,10 @@ MISTAKES = [
     (scope("gemmä"), "not a kernel name", "printable ASCII"),
     (scope(None), "its name is None", r"scope\('gemm'\)"),
     (scope("a\udcff"), "no valid text", "printable ASCII"),
+    (scope("a\0b"), "has a null character", "printable ASCII"),
+    (scope("gemm", memory_mhz=1), "memory_mhz=1 and follows the plan", "give core_mhz, too"),
+    (on_gpu(lambda gpu: gpu.launch(matrix_flops=math.inf)), "more than 1e6 s", "of one launch"),
+    (on_gpu(lambda gpu: gpu.launch(memory_bytes=1e30)), "more than 1e6 s", "of one launch"),
     (scope("gemm", stream=object()), "is no integer", "cuda_stream"),
     (scope("gemm", stream=12345), "no stream of this simulated GPU", r"gpu.stream\(\)"),
     (scope("gemm", core_mhz=1.4), "1.4 is no integer", r"give MHz, one of `core_clocks\(\)`"),
@@ -160,6 +164,7 @@ MISTAKES = [
     (with_mode("follow:absent.json"), "absent.json: No such file", "kdvfs plan --format json"),
     (with_mode("sweep:absent/x.csv"), "absent/x.csv", "that the folder exists"),
     (with_mode("sweep:x.csv", "KDVFS_SWEEP_ROWS", "many"), "KDVFS_SWEEP_ROWS=many", "200 is the default"),
+    (with_mode("sweep:x.csv", "KDVFS_SWEEP_SEED", "1.5"), "KDVFS_SWEEP_SEED=1.5: this is no count", "an integer"),
     (with_mode("sweep:x.csv", "KDVFS_SWEEP_EXCLUDE", "low"), "no list of clocks", "such as <900"),
     (with_mode("auto", "KDVFS_MAX_SLOWDOWN", "fast"), "KDVFS_MAX_SLOWDOWN=fast", "a number such as 2"),
     # Steps of an engine
