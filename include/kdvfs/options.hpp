@@ -109,8 +109,8 @@ struct GpuOptions {
     /// pay at 150 ms, or carry the figure of a plan (`Lasting`), which was made for a latency.
     std::optional<Duration> switch_latency{};
     IdleClock idle_clock{};
-    /// Of so many iterations one is metered, drawn by a fixed hash; 1 = always, as where kernels are
-    /// repeated.
+    /// Of so many iterations one is metered, drawn by a fixed hash; 1 = always, as where kernels
+    /// are repeated.
     unsigned meter_every = 16;
     RepeatOptions repeat{};
     /// Whether `KDVFS_MODE=repeat` in the environment may turn `repeat` on: it executes work more

@@ -154,7 +154,7 @@ TEST_F(Levels, WhatRanBetweenMeteredIterationsIsInNone) {
         gpu.next_iteration();
         launch<Middle>(gpu, stream, [&] { device.launch(stream, work(20)); });
         launch<Free>(gpu, stream, [&] { device.launch(stream, work(10)); });
-        if (kdvfs::detail::is_metered_iteration(i + 1, 4)) device.synchronize(stream);
+        if (kdvfs::is_metered_iteration(i + 1, 4)) device.synchronize(stream);
     }
     device.synchronize(stream);
     const double joules = device.true_energy().count - before;
@@ -258,7 +258,7 @@ TEST_F(Levels, TheCounterSaysWhereMeteredIterationsAreNotLikeOthers) {
         const auto gpu = simulated::open(fresh, options).with<Phases>();
         for (std::uint64_t i = 0; i < 240; ++i) {
             gpu.next_iteration();
-            const double length = kdvfs::detail::is_metered_iteration(i, 8) ? 10 : others;
+            const double length = kdvfs::is_metered_iteration(i, 8) ? 10 : others;
             launch<Free>(gpu, its_stream, [&] { fresh.launch(its_stream, work(length)); });
             fresh.synchronize(its_stream);
             fresh.advance(4ms);  // the host makes the next batch
@@ -275,7 +275,7 @@ TEST(MeteredIterations, AreOneOfEachBlockInAnyPlace) {
         for (std::uint64_t block = 0; block < 1600; ++block) {
             int metered = 0;
             for (unsigned place = 0; place < every; ++place) {
-                if (!kdvfs::detail::is_metered_iteration(block * every + place, every)) continue;
+                if (!kdvfs::is_metered_iteration(block * every + place, every)) continue;
                 ++metered;
                 ++places[place];
                 if (block == 0) {
@@ -288,7 +288,7 @@ TEST(MeteredIterations, AreOneOfEachBlockInAnyPlace) {
             EXPECT_NEAR(count, 1600.0 / every, 3.5 * std::sqrt(1600.0 / every));
         }
     }
-    EXPECT_FALSE(kdvfs::detail::is_metered_iteration(0, 0));
+    EXPECT_FALSE(kdvfs::is_metered_iteration(0, 0));
 }
 
 /// A GPU with ranges as attached programs have them.

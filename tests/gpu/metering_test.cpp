@@ -73,7 +73,7 @@ TEST_F(Metering, OneIterationInNKeepsTheOthersJoulesApart) {
         }
         device.synchronize(stream);
         // What runs before the first iteration is metered, too.
-        if (iteration == 0 || kdvfs::detail::is_metered_iteration(iteration - 1, 4)) {
+        if (iteration == 0 || kdvfs::is_metered_iteration(iteration - 1, 4)) {
             ++metered;
             metered_seconds += Seconds{device.now() - began}.count();
         }

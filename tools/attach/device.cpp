@@ -525,8 +525,8 @@ MeterShare::Metered Device::meters(std::uint64_t iteration, bool known) {
     if (known && every != 0 && share_) {
         return share_->begin(kdvfs::TimePoint{std::chrono::steady_clock::now().time_since_epoch()});
     }
-    return {kdvfs::detail::is_metered_iteration(iteration, every),
-            kdvfs::detail::is_metered_iteration(iteration + 1, every)};
+    return {kdvfs::is_metered_iteration(iteration, every),
+            kdvfs::is_metered_iteration(iteration + 1, every)};
 }
 
 void Device::report_times(std::function<void(bool)> needs) {

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <charconv>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/cost_table.hpp>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 /// Options whose values have a notation of their own.
 namespace cli {
@@ -33,7 +37,10 @@ inline CLI::Validator finite_range(double least, double most) {
         "[" + kdvfs::io::to_text(least) + " - " + kdvfs::io::to_text(most) + "]";
     const auto fault = [=](std::string& text) {
         double value = 0;
-        const bool is_number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+        const char* const end = text.data() + text.size();
+        const auto [behind, error] =
+            std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), end, value);
+        const bool is_number = error == std::errc{} && behind == end && std::isfinite(value);
         return is_number && value >= least && value <= most ? std::string{}
                                                             : "Value " + text + " not in " + range;
     };

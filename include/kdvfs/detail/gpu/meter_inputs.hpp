@@ -26,7 +26,24 @@
 // launching threads, the events of those that drive clocks, the samples of the one that reads the
 // counter.
 
-namespace kdvfs::inline v0_3::detail {
+namespace kdvfs::inline v0_3 {
+
+/// Whether an iteration is metered, where one in `every` is: one of each block of `every`, drawn by
+/// a hash of the block's number (SplitMix64; Steele, Lea and Flood, OOPSLA 2014), the same in each
+/// run. A fixed place would always meet the same kind of iteration where programs validate, or
+/// accumulate, every so often. Of the first block it is one of the later half: programs warm up.
+[[nodiscard]] inline bool is_metered_iteration(std::uint64_t iteration, unsigned every) {
+    if (every <= 1) return every == 1;
+    const std::uint64_t block = iteration / every;
+    std::uint64_t hash = (block + 1) * 0x9E3779B97F4A7C15U;
+    hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9U;
+    hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBU;
+    hash ^= hash >> 31;
+    const unsigned left_out = block == 0 ? every / 2 : 0;
+    return iteration % every == left_out + hash % (every - left_out);
+}
+
+namespace detail {
 
 /// Something that the threads that drive the clocks tell the meter.
 struct ClockEvent {
@@ -108,21 +125,6 @@ private:
     std::uint64_t lost_ = 0;
     std::atomic<bool> any_{false};
 };
-
-/// Whether an iteration is metered, where one in `every` is: one of each block of `every`, drawn by
-/// a hash of the block's number (SplitMix64; Steele, Lea and Flood, OOPSLA 2014), the same in each
-/// run. A fixed place would always meet the same kind of iteration where programs validate, or
-/// accumulate, every so often. Of the first block it is one of the later half: programs warm up.
-[[nodiscard]] inline bool is_metered_iteration(std::uint64_t iteration, unsigned every) {
-    if (every <= 1) return every == 1;
-    const std::uint64_t block = iteration / every;
-    std::uint64_t hash = (block + 1) * 0x9E3779B97F4A7C15U;
-    hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9U;
-    hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBU;
-    hash ^= hash >> 31;
-    const unsigned left_out = block == 0 ? every / 2 : 0;
-    return iteration % every == left_out + hash % (every - left_out);
-}
 
 /// Which iterations are metered. Free of locks for scopes; one thread at a time begins iterations.
 class MeteringWindows {
@@ -371,4 +373,5 @@ private:
     std::atomic<bool> checking_{false};
 };
 
-}  // namespace kdvfs::inline v0_3::detail
+}  // namespace detail
+}  // namespace kdvfs::inline v0_3

@@ -519,7 +519,7 @@ private:
         if (!may_follow && followed_ != nullptr) end_following();
         if (step.as != RunStep::As::explored)
             static_cast<void>(service_->begin_iteration(
-                step.block == 0 && kdvfs::detail::is_metered_iteration(iteration_, metered_every)));
+                step.block == 0 && kdvfs::is_metered_iteration(iteration_, metered_every)));
     }
 
     // Exploring.
