@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <charconv>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/cost_table.hpp>
-#include <system_error>
 
 #include <CLI/CLI.hpp>
 
