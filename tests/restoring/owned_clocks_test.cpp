@@ -509,21 +509,21 @@ TEST(RestorePlace, IsRefusedWhereOthersMayWriteToTheMachinesFolder) {
     const TemporaryFolder machine;
     const TemporaryFolder own;
     ::setenv("KDVFS_RECORDS", own.path().c_str(), 1);
-    const std::string gpu = "0000:c1:00.0";
+    const std::string board = "0000:c1:00.0";
     for (const mode_t mode : {01777U, 0775U}) {
         ASSERT_EQ(::chmod(machine.path().c_str(), mode), 0);
-        EXPECT_THROW(RestorePlace::of_this_process(gpu, {}, machine.path()), Error);
-        EXPECT_THROW(static_cast<void>(RestorePlace::find(gpu, machine.path())), Error);
-        EXPECT_THROW(static_cast<void>(RestorePlace::own_lock(gpu, machine.path())), Error);
+        EXPECT_THROW(RestorePlace::of_this_process(board, {}, machine.path()), Error);
+        EXPECT_THROW(static_cast<void>(RestorePlace::find(board, machine.path())), Error);
+        EXPECT_THROW(static_cast<void>(RestorePlace::own_lock(board, machine.path())), Error);
         EXPECT_TRUE(std::filesystem::is_empty(machine.path()));
     }
     ASSERT_EQ(::chmod(machine.path().c_str(), 0755), 0);
-    EXPECT_NO_THROW(RestorePlace::of_this_process(gpu, {}, machine.path()));
+    EXPECT_NO_THROW(RestorePlace::of_this_process(board, {}, machine.path()));
     ::unsetenv("KDVFS_RECORDS");
 }
 
 /// What 70-kdvfs.rules makes for a GPU, in another place and for another group.
-void run_udev_rule(const TemporaryFolder& run, const std::string& gpu, gid_t group) {
+void run_udev_rule(const TemporaryFolder& run, const std::string& board, gid_t group) {
     std::ifstream file{KDVFS_SCRIPTS "/70-kdvfs.rules"};
     std::string script{std::istreambuf_iterator<char>{file}, {}};
     const std::string_view begin = "/bin/sh -c '";
@@ -535,7 +535,7 @@ void run_udev_rule(const TemporaryFolder& run, const std::string& gpu, gid_t gro
             script.replace(at, word.size(), other);
     };
     replace("/run", run.path());
-    replace("%k", gpu);
+    replace("%k", board);
     replace("$$", "$");
     replace("gpuclocks", std::to_string(group));
     run.write("script", script);
@@ -546,36 +546,36 @@ TEST(RestorePlace, OfTheUdevRuleHasOneLockForTheGroupAndRoot) {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root";
     constexpr gid_t group = 40000;
     const TemporaryFolder run;
-    const std::string gpu = "0000:c1:00.0";
+    const std::string board = "0000:c1:00.0";
     const std::string settings = run.at("settings");
     run.write("settings", "");
     ASSERT_EQ(::chown(settings.c_str(), 0, group) + ::chmod(settings.c_str(), 0664), 0);
     ASSERT_EQ(::chmod(run.path().c_str(), 0755), 0);
     std::filesystem::create_directory(run.at("own"));
     std::filesystem::permissions(run.at("own"), std::filesystem::perms::all);
-    run_udev_rule(run, gpu, group);
+    run_udev_rule(run, board, group);
     const auto as_user = [&](gid_t its_group, const std::function<int(RestorePlace)>& then) {
         return status_of(start([&] {
             if (::setgid(its_group) + ::setuid(40001) != 0) return 98;
             ::setenv("KDVFS_RECORDS", run.at("own/of_one").c_str(), 1);
-            return then(RestorePlace::of_this_process(gpu, settings, run.at("kdvfs")));
+            return then(RestorePlace::of_this_process(board, settings, run.at("kdvfs")));
         }));
     };
     EXPECT_EQ(as_user(group + 1, [](const RestorePlace&) { return 0; }), 99) << "a stranger";
     EXPECT_EQ(as_user(group,
                       [&](const RestorePlace& place) {
-                          const DeviceLock lock{place, gpu, {}};
-                          const bool votes = ::access(run.at("kdvfs/" + gpu + ".votes").c_str(),
+                          const DeviceLock lock{place, board, {}};
+                          const bool votes = ::access(run.at("kdvfs/" + board + ".votes").c_str(),
                                                       R_OK | W_OK | X_OK) == 0;
                           return place.for_machine && votes ? 0 : 1;
                       }),
               0);
-    run_udev_rule(run, gpu, group);  // as at each change that udev hears of
-    const RestorePlace roots = RestorePlace::of_this_process(gpu, settings, run.at("kdvfs"));
-    const DeviceLock held{roots, gpu, {}};
+    run_udev_rule(run, board, group);  // as at each change that udev hears of
+    const RestorePlace roots = RestorePlace::of_this_process(board, settings, run.at("kdvfs"));
+    const DeviceLock held{roots, board, {}};
     EXPECT_EQ(as_user(group,
                       [&](const RestorePlace& place) {
-                          EXPECT_THROW((DeviceLock{place, gpu, {}}), Error);
+                          EXPECT_THROW((DeviceLock{place, board, {}}), Error);
                           return testing::Test::HasFailure() ? 1 : 0;
                       }),
               0)
