@@ -46,16 +46,17 @@ inline bool resembles(const nlohmann::json& value, const nlohmann::json& example
     return true;
 }
 
-/// Whether what a value has of an example is of the same types; null stands for an object that is
-/// not there.
+/// Whether what a value has of an example is of the same types; null stands for what is not there
+/// or not known.
 inline bool resembles_where_present(const nlohmann::json& value, const nlohmann::json& example) {
+    if (value.is_null()) return true;
     if (example.is_array()) {
         return std::all_of(value.begin(), value.end(), [&](const nlohmann::json& each) {
             return resembles_where_present(each, example.front());
         });
     }
     if (!example.is_object()) return resembles(value, example);
-    if (!value.is_object()) return value.is_null();
+    if (!value.is_object()) return false;
     for (const auto& item : example.items()) {
         const auto found = value.find(item.key());
         if (found != value.end() && !resembles_where_present(*found, item.value())) return false;
