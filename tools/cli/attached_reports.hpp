@@ -436,7 +436,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
                 process.value("pid", 0), rank.empty() ? "" : ", rank ", rank.c_str(),
                 device["report"]["device"].value("name", "").c_str(), device.value("launches", 0LL),
                 iterations.value("count", 0LL));
-            if (iterations.value("by", "") == "period") {
+            if (iterations.value("by", nlohmann::json{}) == "period") {
                 text += kdvfs::io::format_text(
                     " of %lld launches (%.0f %% of the time, %.1f %% alike)",
                     iterations.value("launches", 0LL), 100 * iterations.value("share", 0.0),
