@@ -282,27 +282,5 @@ TEST(Ceiling, HoldsForScopesThatAskForNoLessThanTheHighestClock) {
     EXPECT_EQ(gpu.report().scopes.stream_redundant, 0u);
 }
 
-/// On an RTX 3080 Ti memory locked at its highest clock takes less voltage than memory on auto
-/// (arXiv 2601.08539).
-TEST(HighestClocks, AreSetWhereTheyAreAskedFor) {
-    using Locked = PolicyRegistry<Bind<"highest", CapClock<auto_clock, 9501_MHz>>,
-                                  Bind<"slow", CapClock<2100_MHz>>, Bind<"kept", KeepClock>,
-                                  Bind<"free", AutoClock>, Unmetered>;
-    simulated::Device device{simulated::rtx_3080_ti(), device_options()};
-    const auto gpu = simulated::open(device, gpu_options()).with<Locked>();
-    auto* const stream = device.create_stream();
-    const auto set_in = [&](const auto& scope) {
-        static_cast<void>(scope);
-        device.synchronize(stream);
-        return device.read_clock_state().cap;
-    };
-    EXPECT_EQ(set_in(FrequencyScope<Free>{gpu, stream}), ClockPoint{});
-    EXPECT_EQ(set_in(FrequencyScope<Kept>{gpu, stream}), ClockPoint{});
-    EXPECT_EQ(device.markers(), 0u);
-    EXPECT_EQ(set_in(FrequencyScope<Highest>{gpu, stream}), (ClockPoint{auto_clock, {9501}}));
-    EXPECT_EQ(set_in(FrequencyScope<Slow>{gpu, stream}), (ClockPoint{{2100}, auto_clock}));
-    EXPECT_EQ(gpu.report().scopes.stream_redundant, 1u);
-}
-
 }  // namespace
 }  // namespace rig

@@ -114,7 +114,7 @@ public:
         return {.entry = last_entry_, .word = word_, .changed = word_ != before};
     }
 
-    /// Pushes a scope whose request no marker says: it is for auto, and nothing lowers the clocks
+    /// Pushes a scope whose request no marker says: it is for the highest clocks, and nothing lowers them
     /// yet.
     TrackStep enter_unmarked(RequestIndex request, std::uint32_t kind) {
         open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

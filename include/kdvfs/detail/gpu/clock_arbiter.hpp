@@ -220,7 +220,7 @@ public:
         nudged_ = true;
     }
 
-    /// Something lowers the clocks from now on. Scopes for auto have put no markers so far:
+    /// Something lowers the clocks from now on. Scopes for the highest ones have put no markers so far:
     /// their vote stands until their streams have passed a marker behind them, or for two seconds
     /// behind the last that was left.
     /// @param but the track that lowers, whose earlier scopes come before that; may be null

@@ -68,8 +68,8 @@ public:
         return {.passes = !refusal, .refusal = refusal};
     }
 
-    /// Whether anything that lowers a clock is asked for. Until then scopes for auto need no
-    /// marker.
+    /// Whether anything that lowers a clock is asked for. Until then scopes for the highest clocks
+    /// need no marker.
     [[nodiscard]] bool lowering() const { return lowering_.load() != Lowering::nothing; }
     /// Whether anything but a trial ever was.
     [[nodiscard]] bool has_lowered() const { return lowering_.load() == Lowering::scopes; }

@@ -392,8 +392,7 @@ private:
         return !gpu_.arbiter.shielded() && gpu_.gate.begin_trial(kind, now);
     }
 
-    /// Scopes for auto put no markers while nothing lowers the clocks. Those for the highest clocks
-    /// do: where the board chooses, it may draw more, or take another voltage.
+    /// Scopes for the highest clocks put no markers while nothing lowers or bounds them.
     /// @param outcome changed where that is so
     /// @param wanted  what the scope asks for
     TrackStep enter_track(StreamTrack& track, const ScopeKind& kind, RequestIndex wanted,
@@ -401,7 +400,7 @@ private:
         const RequestWord before = track.word();
         const bool needs_none = outcome == ScopeOutcome::asked && before.request() == no_request &&
                                 !gpu_.options.controller.may_leave_found_limits &&
-                                kind.request.point.is_auto();
+                                !gpu_.gate.lowers(kind.request.point);
         if (needs_none && !gpu_.gate.lowering()) {
             const TrackStep step = track.enter_unmarked(kind.index, kind.number);
             // Whoever lowers a clock first looks for it behind saying so.
