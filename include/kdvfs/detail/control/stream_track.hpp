@@ -114,8 +114,8 @@ public:
         return {.entry = last_entry_, .word = word_, .changed = word_ != before};
     }
 
-    /// Pushes a scope whose request no marker says: it is for the highest clocks, and nothing lowers them
-    /// yet.
+    /// Pushes a scope whose request no marker says: it is for the highest clocks, and nothing
+    /// lowers them yet.
     TrackStep enter_unmarked(RequestIndex request, std::uint32_t kind) {
         open_.store(open_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         unmarked_open_.store(unmarked_open_.load(std::memory_order_relaxed) + 1);

@@ -220,9 +220,9 @@ public:
         nudged_ = true;
     }
 
-    /// Something lowers the clocks from now on. Scopes for the highest ones have put no markers so far:
-    /// their vote stands until their streams have passed a marker behind them, or for two seconds
-    /// behind the last that was left.
+    /// Something lowers the clocks from now on. Scopes for the highest ones have put no markers so
+    /// far: their vote stands until their streams have passed a marker behind them, or for two
+    /// seconds behind the last that was left.
     /// @param but the track that lowers, whose earlier scopes come before that; may be null
     void shield_unmarked(const StreamTrack* but, TimePoint now) {
         const std::lock_guard lock{mutex_};

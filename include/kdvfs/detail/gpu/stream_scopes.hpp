@@ -201,7 +201,7 @@ public:
     }
 
     /// Clocks are about to be asked for, or bound what is: where they are the first that lower one,
-    /// scopes for auto put markers from here on.
+    /// scopes for the highest clocks put markers from here on.
     /// @param track of the request; null for one without a stream
     void note_lowering(const StreamTrack* track, ClockPoint point) {
         if (!gpu_.gate.begins_lowering(point)) return;

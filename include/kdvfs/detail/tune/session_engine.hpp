@@ -142,9 +142,9 @@ private:
     std::uint32_t generation_ = kdvfs::detail::fork_generation();
 };
 
-/// Says at a session's begin which clocks its scopes will ask for. Scopes for auto put no markers
-/// while nothing lowers a clock; where one might still run when the first lower clock is asked for,
-/// that has no effect for up to two seconds.
+/// Says at a session's begin which clocks its scopes will ask for. Scopes for the highest clocks
+/// put no markers while nothing lowers a clock; where one might still run when the first lower
+/// clock is asked for, that has no effect for up to two seconds.
 inline void announce_clocks(kdvfs::detail::GpuService& service,
                             const std::vector<ClockPoint>& points) {
     if (points.empty() || service.measure_only()) return;
