@@ -200,9 +200,8 @@ struct AttributionFit {
 /// What became of the scopes: each is in exactly one of the counts from `switches` to `followed`.
 struct ScopeCounts {
     std::uint64_t scopes = 0;
-    std::uint64_t switches = 0;  ///< the device was changed for them
-    std::uint64_t stream_redundant =
-        0;  ///< an enclosing scope had the same request, or none is lower
+    std::uint64_t switches = 0;          ///< the device was changed for them
+    std::uint64_t stream_redundant = 0;  ///< an enclosing scope asked the same, or none is lower
     std::uint64_t device_redundant = 0;  ///< the verified state already held
     std::uint64_t not_worth_it = 0;      ///< the gate refused: see each kernel's `scopes.gate`
     std::uint64_t missed = 0;            ///< over between two looks of the listener
