@@ -123,7 +123,7 @@ TEST(CarefulGate, PutsNoMarkersWhereNothingCanPay) {
     EXPECT_EQ(sum(gpu.report().scopes), 200u);
 }
 
-/// Scopes for auto put no markers until something lowers the clocks.
+/// Scopes for the highest clocks put no markers until something lowers them.
 class UnmarkedScopes : public OnSimulatedGpu {
 protected:
     BoundGpu<UnmeteredPolicies> gpu =

@@ -50,8 +50,8 @@ struct RestRange {
 struct AccumulatorSettings {
     Duration counter_period{0};      ///< of the device's counter; 0 where unknown
     std::size_t capacity = 1 << 16;  ///< intervals, and samples, that may wait for each other
-    /// (kernel, clock) pairs told apart; later ones are not. A report tells some 250 of most time
-    /// apart, all others are attributed together.
+    /// (kernel, clock) pairs with time of their own; later ones have none. A report solves for the
+    /// powers of some 250 of most time, all others are attributed together.
     std::size_t most_columns = 1024;
     /// Kernels below this share of all kernels' time are attributed together, and so are those
     /// beyond `most_columns`; 0: each on its own, and those beyond are not told.

@@ -153,11 +153,6 @@ public:
     /// The window of timestamps that only say how long scopes last: they are of no metered time.
     static constexpr std::uint32_t for_gate = ~std::uint32_t{0};
 
-    /// The window that metering began or ended with last: all earlier ones have ended.
-    [[nodiscard]] std::uint32_t changed_at() const {
-        return changed_at_.load(std::memory_order_relaxed);
-    }
-
     /// A timestamped marker is about to be put into a stream, not into a graph.
     void expect_timestamp() { expected_.fetch_add(1, std::memory_order_relaxed); }
     /// The marker that was announced last on this thread could not be put.
@@ -194,7 +189,6 @@ public:
         const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed) + 1;
         if (metered != metering()) {
             const std::uint32_t window = window_.fetch_add(1, std::memory_order_relaxed) + 1;
-            changed_at_.store(window, std::memory_order_relaxed);
             if (!metered) note_gap(window);
         } else if (metered && own) {
             window_.fetch_add(2, std::memory_order_relaxed);
@@ -252,7 +246,6 @@ private:
     std::atomic<std::uint32_t> window_{1};
     std::array<std::atomic<std::uint32_t>, 1024> gaps_{};  ///< unmetered windows, the last ones
     std::atomic<std::uint64_t> gaps_begun_{0};
-    std::atomic<std::uint32_t> changed_at_{1};
     std::atomic<std::uint32_t> broken_at_{0};
     std::atomic<std::uint64_t> expected_{0};
     std::atomic<std::uint64_t> begun_{0};

@@ -415,12 +415,8 @@ inline Joules Attributing::half_width_of_choice(const LevelTime& iteration) cons
         }
         joules.push_back(sums_->gain * sum / static_cast<double>(iteration.batches.runs()));
     }
-    const auto n = static_cast<double>(joules.size());
-    const double mean = std::accumulate(joules.begin(), joules.end(), 0.0) / n;
-    double squares = 0;
-    for (const double each : joules) squares += (each - mean) * (each - mean);
-    const double error = std::sqrt(squares / (n - 1) / n);
-    return {student_95(n - 1) * error * static_cast<double>(iteration.runs)};
+    return {student_95(static_cast<double>(joules.size() - 1)) * standard_error(joules) *
+            static_cast<double>(iteration.runs)};
 }
 
 /// An iteration has its part of what the powers lack of the counter's joules. Behind the last one,

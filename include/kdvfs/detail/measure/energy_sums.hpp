@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,16 @@ private:
     double all_ = 0;  // s
 };
 
+/// The standard error of the mean of independent values, of which there are two at least.
+[[nodiscard]] inline double standard_error(std::span<const double> values) {
+    const auto n = static_cast<double>(values.size());
+    double mean = 0;
+    for (const double value : values) mean += value / n;
+    double square = 0;
+    for (const double value : values) square += std::pow(value - mean, 2);
+    return std::sqrt(square / (n - 1) / n);
+}
+
 /// The mean of a sequence, and how well it is known where neighbours resemble each other: means of
 /// 16 to 31 batches of equal length, which grow with the sequence (batch means; Law, Simulation
 /// Modeling and Analysis, 9.5.3). Constant memory.
@@ -121,13 +132,7 @@ public:
     }
     /// Standard error of the mean; 0 where fewer than eight values say nothing of it.
     [[nodiscard]] double standard_error() const {
-        if (count_ < fewest) return 0;
-        const auto n = static_cast<double>(count_);
-        double mean = 0;
-        for (std::size_t i = 0; i < count_; ++i) mean += means_[i] / n;
-        double square = 0;
-        for (std::size_t i = 0; i < count_; ++i) square += std::pow(means_[i] - mean, 2);
-        return std::sqrt(square / (n - 1) / n);
+        return count_ < fewest ? 0 : measure::standard_error(std::span{means_}.first(count_));
     }
     /// From how many batches.
     [[nodiscard]] std::size_t batches() const { return count_; }
