@@ -19,13 +19,15 @@ using doubles::soon;
 struct Work : Kernel<"work"> {};
 using IdlePolicies = PolicyRegistry<Bind<"work", AutoClock>>;
 constexpr ClockPoint idle{.core = 600_MHz};
+/// So long that a test which waits for a core still sees the clock that is back.
+constexpr Duration after = 100ms;
 
 TEST(IdleClockThreads, LowerWithoutWorkAndRaiseBeforeTheStreamGetsThere) {
     prompt::Runtime runtime;
     const auto board = std::make_shared<prompt::Board>();
     GpuOptions options;
     options.switch_latency = 100us;
-    options.idle_clock = {.clock = idle, .after = 2ms, .tolerated_loss = 1};
+    options.idle_clock = {.clock = idle, .after = after, .tolerated_loss = 1};
     const auto gpu =
         doubles::open_driven(doubles::borrowed(runtime), board, options).with<IdlePolicies>();
     int stream = 0;
