@@ -643,6 +643,38 @@ TEST(Sessions, TakeTheStoredCaseOfTheSameProgramAlone) {
     EXPECT_EQ(phase_with_stored({1, 1.1}), train::SessionPhase::sweeping) << "one stage";
 }
 
+/// Runs a program until it follows a plan.
+/// @param slower what its operations take, against those of `known()`
+/// @returns the iterations in which it explored
+int explored_by(double slower) {
+    train::SessionOptions options = in_mode({Mode::Kind::tune, {}});
+    options.sweep_clocks = {{1700}, {1500}, {1350}};
+    int explored = 0;
+    on_threads(1, 5ms, [&](std::uint32_t r, Stage& stage, auto& rank, auto& channel) {
+        stage.slow_down(slower);
+        ThreadSession session{stage.gpu(), rank, two_by_four, options};
+        for (int i = 0; i < 400 && session.phase() != train::SessionPhase::following; ++i) {
+            stage.run(session, channel);
+            // rank 0 plans in the host's time
+            if (session.saving()->phase == tune::RunPhase::plan) std::this_thread::sleep_for(20ms);
+            if (r == 0 && session.phase() == train::SessionPhase::sweeping) ++explored;
+        }
+        session.check();
+        EXPECT_EQ(session.phase(), train::SessionPhase::following);
+    });
+    return explored;
+}
+
+TEST(Sessions, KeepTheCasesOfSeveralModelsOfOneSchedule) {
+    const TemporaryFolder folder;
+    ::setenv("KDVFS_STORE", folder.at("store").c_str(), 1);
+    EXPECT_GT(explored_by(1), 0);
+    EXPECT_GT(explored_by(1.2), 0) << "another model";
+    EXPECT_EQ(explored_by(1), 0);
+    EXPECT_EQ(explored_by(1.2), 0);
+    ::unsetenv("KDVFS_STORE");
+}
+
 /// A run that follows a plan beside a slow stage, in iterations of a second.
 TEST(Sessions, KeepTheirAccountBesideASlowStage) {
     train::detail::PipelineRun run{{}, 0, 1};

@@ -38,6 +38,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace kdvfs::inline v0_3::train {
@@ -571,10 +572,11 @@ private:
         if (const auto file = kdvfs::detail::environment("KDVFS_LEDGER"); !file.empty())
             ledger_.emplace(file, std::to_string(ranks_->size()) + " x " + gpu_name(gpu_.info()));
         const auto store = kdvfs::detail::environment("KDVFS_STORE");
-        if (!store.empty()) stored_ = stored_case(store);
+        if (!store.empty()) cases_ = stored_cases(store);
     }
-    /// Where a store has the case of this pipeline on such GPUs; empty where it cannot be used.
-    [[nodiscard]] std::filesystem::path stored_case(const std::filesystem::path& store) const {
+    /// Where a store has cases of this schedule on such GPUs; none where it cannot be used.
+    [[nodiscard]] std::vector<std::filesystem::path> stored_cases(
+        const std::filesystem::path& store) const {
         const tune::detail::StoredProgram program{gpu_name(gpu_.info()),
                                                   gpu_.info().mechanism + ", pipeline " +
                                                       order_hash(order_) + " on " +
@@ -582,9 +584,10 @@ private:
                                                   {},
                                                   Seconds{1}};
         try {
-            return tune::detail::pipeline_path(
+            const auto paths = tune::detail::pipeline_paths(
                 tune::detail::ProfileStore{store, kdvfs::detail::environment("KDVFS_SITE_STORE")}
                     .file_of(program));
+            return {paths.begin(), paths.end()};
         } catch (const std::exception&) {  // the disk is full, or it is another user's
             return {};
         }
@@ -646,7 +649,7 @@ private:
             points += std::to_string(point.core.count) + ' ';
         if (!std::exchange(looked_, true)) {
             const auto found = ranks_->gather(to_text(found_curves()), options_.silence);
-            if (!stored_.empty() && take_stored(found)) points.clear();
+            if (take_stored(found)) points.clear();
         }
         points = ranks_->broadcast(points, options_.silence);
         if (points.empty()) return run_->end_exploring();
@@ -669,18 +672,40 @@ private:
     /// @param found what all ranks say of their operations as found
     /// @returns whether the store has the case of this program: others have the same schedule
     bool take_stored(const std::vector<std::string>& found) {
+        return std::any_of(cases_.begin(), cases_.end(),
+                           [&](const auto& file) { return take_stored(file, found); });
+    }
+    bool take_stored(const std::filesystem::path& file, const std::vector<std::string>& found) {
         try {
             std::vector<RankCurves> all;
             for (const std::string& text : found) all.push_back(parse_rank_curves(text));
             Pipeline stored = same_order(
-                parse_pipeline_case(tune::read_trusted_file(stored_), stored_.string()).pipeline);
+                parse_pipeline_case(tune::read_trusted_file(file), file.string()).pipeline);
             const std::vector<Megahertz> clocks = gpu_.supported_clocks().core.listed;
             if (clocks.empty() || !is_case_of(stored, all, clocks.back())) return false;
             measured_ = std::move(stored);
-            return true;
         } catch (const Error&) {  // there is none, or it is damaged
             return false;
         }
+        stored_ = file;
+        std::error_code ignored;  // it is used: the others are older
+        last_write_time(file, std::filesystem::file_time_type::clock::now(), ignored);
+        return true;
+    }
+    /// Keeps what this run has measured: in the place of its own case, else where there is none,
+    /// else in that of the case that was used longest ago.
+    void keep_case() {
+        if (cases_.empty()) return;
+        const auto used = [](const std::filesystem::path& file) {
+            std::error_code missing;  // the time is then the lowest
+            return last_write_time(file, missing);
+        };
+        if (stored_.empty())
+            stored_ =
+                *std::min_element(cases_.begin(), cases_.end(),
+                                  [&](const auto& a, const auto& b) { return used(a) < used(b); });
+        kdvfs::detail::write_file_atomically(stored_,
+                                             to_case_text(*measured_, stored_.stem().string()));
     }
     void end_exploring() {
         end_block();
@@ -693,9 +718,7 @@ private:
         try {
             for (const std::string& text : texts) all.push_back(parse_rank_curves(text));
             measured_ = measured_pipeline(order_, all);
-            if (!stored_.empty())
-                kdvfs::detail::write_file_atomically(
-                    stored_, to_case_text(*measured_, stored_.stem().string()));
+            keep_case();
         } catch (const Error& error) {
             unplanned_ = error.what();
         }
@@ -834,7 +857,8 @@ private:
     bool looked_ = false;        ///< into the store
     double plan_number_ = 0;     ///< of the plan that is wanted, or followed
     bool plan_wanted_ = false;
-    std::filesystem::path stored_;  ///< on rank 0: the case; empty: none is kept
+    std::vector<std::filesystem::path> cases_;  ///< on rank 0: of the schedule; empty: none is kept
+    std::filesystem::path stored_;              ///< of them that of this run; empty: not yet known
     std::optional<tune::detail::RunLedger> ledger_;
     std::unique_ptr<tune::detail::InBackground<Planned>> planning_;
     double planning_for_ = 0;  ///< number of the plan

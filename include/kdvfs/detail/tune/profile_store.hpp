@@ -63,9 +63,14 @@ struct PlanExperience {
 inline std::filesystem::path experience_path(std::filesystem::path profile) {
     return profile.replace_extension(".plans.csv");
 }
-/// The case of a pipeline (`train::Session`), whose operations are measured instead of kernels.
-inline std::filesystem::path pipeline_path(std::filesystem::path profile) {
-    return profile.replace_extension(".pipeline.json");
+/// Where cases of pipelines (`train::Session`) are, whose operations are measured instead of
+/// kernels: several models have the same schedule.
+inline std::array<std::filesystem::path, 4> pipeline_paths(const std::filesystem::path& profile) {
+    std::array<std::filesystem::path, 4> paths;
+    for (std::size_t i = 0; i < paths.size(); ++i)
+        paths[i] = std::filesystem::path{profile}.replace_extension(
+            ".pipeline" + (i == 0 ? std::string{} : '-' + std::to_string(i + 1)) + ".json");
+    return paths;
 }
 // What a run may hand to the next one, at most.
 inline constexpr double most_latency = 1;  // s
@@ -190,7 +195,10 @@ public:
         fs::path file = own / "profile.csv";
         for (const fs::path& each : files_of(file))
             if (fs::file_size(each, ignored) > most_bytes && !ignored) fs::remove(each, ignored);
-        const bool is_known = fs::exists(file) || fs::exists(pipeline_path(file));
+        const auto cases = pipeline_paths(file);
+        const bool is_known =
+            fs::exists(file) || std::any_of(cases.begin(), cases.end(),
+                                            [](const fs::path& each) { return fs::exists(each); });
         if (!site_.empty() && !is_known) copy_from_site(name, kernels, file);
         return file;
     }
@@ -207,9 +215,11 @@ public:
     }
 
 private:
-    static std::array<std::filesystem::path, 5> files_of(const std::filesystem::path& file) {
-        return {file, sequence_path(file), trace_path(file), experience_path(file),
-                pipeline_path(file)};
+    static std::vector<std::filesystem::path> files_of(const std::filesystem::path& file) {
+        std::vector<std::filesystem::path> files{file, sequence_path(file), trace_path(file),
+                                                 experience_path(file)};
+        for (std::filesystem::path& each : pipeline_paths(file)) files.push_back(std::move(each));
+        return files;
     }
 
     /// What the site knows of the program, as far as its files can be trusted.
