@@ -74,6 +74,11 @@ nvidia_smi() { LD_LIBRARY_PATH=$libraries "$restorer" "$@"; }
 ///
 /// In a clock state the profiles that are asked for are bits where a core clock would stand: those
 /// below `most_prepared_points`.
+///
+/// A watchdog cannot read what is asked for: it has no NVML, and the form of nvidia-smi's answer
+/// (power-profiles -gr) is not documented. At a kill it therefore puts back what was found, also
+/// where somebody else has asked for other profiles since. A process that settles the record
+/// (`settle`: the next owner, kdvfs-restore) reads NVML, and leaves them.
 class NvmlPreparedPoints : public NvmlReadings {
 public:
     /// Reads only.
@@ -120,9 +125,8 @@ public:
     }
 
 private:
-    // Words: the PCI address, the numbers of all profiles. nvidia-smi is not asked what holds, for
-    // its answer has no documented form: what the record says is held is cleared, all where a write
-    // was under way.
+    // Words: the PCI address, the numbers of all profiles. nvidia-smi is not asked what holds (see
+    // the class): what the record says is held is cleared, all where a write was under way.
     static constexpr const char* restore_functions = R"sh(
 address=$1 all=$2 freed=
 
