@@ -806,7 +806,7 @@ inline void EnergyAccumulator::Work::fill(Report& report) const {
     for (LevelTime& level : levels_.levels()) {
         if (!knows_gaps) {
             gaps_.fold(level.column_seconds);
-            for (auto& seconds : level.batches.batches()) gaps_.fold(seconds);
+            for (auto& seconds : level.batches.sums()) gaps_.fold(seconds);
         }
         const bool some = !level.scope && level.some_metered;
         report.levels.push_back(filler.level(std::move(level)));

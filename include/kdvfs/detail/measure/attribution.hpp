@@ -405,7 +405,7 @@ inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
 }
 
 inline Joules Attributing::half_width_of_choice(const LevelTime& iteration) const {
-    const auto& batches = iteration.batches.batches();
+    const auto& batches = iteration.batches.sums();
     if (!iteration.some_metered || batches.size() < 3) return {};
     std::vector<double> joules;  // of a run
     for (const std::vector<double>& seconds : batches) {
@@ -413,7 +413,7 @@ inline Joules Attributing::half_width_of_choice(const LevelTime& iteration) cons
         for (std::size_t j = 0; j < std::min(seconds.size(), estimate_->watts().size()); ++j) {
             sum += seconds[j] * estimate_->watts()[j];
         }
-        joules.push_back(sums_->gain * sum / static_cast<double>(iteration.batches.runs()));
+        joules.push_back(sums_->gain * sum / static_cast<double>(iteration.batches.length()));
     }
     return {student_95(static_cast<double>(joules.size() - 1)) * standard_error(joules) *
             static_cast<double>(iteration.runs)};

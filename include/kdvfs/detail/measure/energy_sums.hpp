@@ -112,76 +112,52 @@ private:
     return std::sqrt(square / (n - 1) / n);
 }
 
-/// The mean of a sequence, and how well it is known where neighbours resemble each other: means of
-/// 16 to 31 batches of equal length, which grow with the sequence (batch means; Law, Simulation
-/// Modeling and Analysis, 9.5.3). Constant memory.
-class BatchMeans {
+/// A sequence in 16 to 31 batches of equal length, which grow with it (batch means; Law, Simulation
+/// Modeling and Analysis, 9.5.3): says how well its mean is known where neighbours resemble each
+/// other. Constant memory.
+/// @tparam Value a number, or numbers by column; what is added may have fewer columns
+template <class Value>
+class Batches {
 public:
-    void add(double value) {
-        sum_ += value;
-        if (++in_batch_ < batch_) return;
-        means_[count_++] = sum_ / static_cast<double>(batch_);
-        sum_ = 0;
+    void add(const Value& value) {
+        add(open_, value);
+        if (++in_batch_ < length_) return;
+        sums_.push_back(std::exchange(open_, {}));
         in_batch_ = 0;
-        if (count_ < means_.size()) return;
-        for (std::size_t i = 0; i < means_.size() / 2; ++i) {
-            means_[i] = (means_[2 * i] + means_[2 * i + 1]) / 2;
+        if (sums_.size() <= most) return;
+        for (std::size_t i = 0; i < sums_.size() / 2; ++i) {
+            Value both = std::move(sums_[2 * i]);
+            add(both, sums_[2 * i + 1]);
+            sums_[i] = std::move(both);
         }
-        count_ = means_.size() / 2;
-        batch_ *= 2;
+        sums_.resize(sums_.size() / 2);
+        length_ *= 2;
     }
+    /// Of each whole batch.
+    [[nodiscard]] const std::vector<Value>& sums() const { return sums_; }
+    [[nodiscard]] std::vector<Value>& sums() { return sums_; }
+    /// Values in each.
+    [[nodiscard]] std::uint64_t length() const { return length_; }
     /// Standard error of the mean; 0 where fewer than eight values say nothing of it.
     [[nodiscard]] double standard_error() const {
-        return count_ < fewest ? 0 : measure::standard_error(std::span{means_}.first(count_));
+        return sums_.size() < fewest
+                   ? 0
+                   : measure::standard_error(sums_) / static_cast<double>(length_);
     }
-    /// From how many batches.
-    [[nodiscard]] std::size_t batches() const { return count_; }
 
 private:
     static constexpr std::size_t fewest = 8;
-
-    std::array<double, 32> means_{};
-    std::size_t count_ = 0;
-    std::uint64_t batch_ = 1;
-    std::uint64_t in_batch_ = 0;
-    double sum_ = 0;
-};
-
-/// How much runs differ: their times by column, in up to 31 batches of as many runs each, as
-/// `BatchMeans` has them.
-class BatchSeconds {
-public:
-    /// A run has ended. @param seconds by column; may be shorter
-    void add(const std::vector<double>& seconds) {
-        add(open_, seconds);
-        if (++in_batch_ < batch_) return;
-        batches_.push_back(std::exchange(open_, {}));
-        in_batch_ = 0;
-        if (batches_.size() <= most) return;
-        for (std::size_t i = 0; i < batches_.size() / 2; ++i) {
-            std::vector<double> both = std::move(batches_[2 * i]);
-            add(both, batches_[2 * i + 1]);
-            batches_[i] = std::move(both);
-        }
-        batches_.resize(batches_.size() / 2);
-        batch_ *= 2;
-    }
-    [[nodiscard]] const std::vector<std::vector<double>>& batches() const { return batches_; }
-    [[nodiscard]] std::vector<std::vector<double>>& batches() { return batches_; }
-    /// Runs in each.
-    [[nodiscard]] std::uint64_t runs() const { return batch_; }
-
-private:
     static constexpr std::size_t most = 31;
 
-    static void add(std::vector<double>& to, const std::vector<double>& seconds) {
-        if (to.size() < seconds.size()) to.resize(seconds.size());
-        for (std::size_t j = 0; j < seconds.size(); ++j) to[j] += seconds[j];
+    static void add(double& to, double value) { to += value; }
+    static void add(std::vector<double>& to, const std::vector<double>& values) {
+        if (to.size() < values.size()) to.resize(values.size());
+        for (std::size_t j = 0; j < values.size(); ++j) to[j] += values[j];
     }
 
-    std::vector<std::vector<double>> batches_;
-    std::vector<double> open_;
-    std::uint64_t batch_ = 1;
+    std::vector<Value> sums_;
+    Value open_{};
+    std::uint64_t length_ = 1;
     std::uint64_t in_batch_ = 0;
 };
 
@@ -375,11 +351,12 @@ struct EnergySums {
 /// The time of one level, iteration or enclosing scope, by what ran in it; shared by 1/n among
 /// overlapping kernels.
 struct LevelTime {
-    std::optional<KernelId> scope{};       ///< nothing: the iteration
-    std::uint64_t runs = 0;                ///< that have ended; the time is theirs
-    double counted_seconds = 0;            ///< under trusted samples
-    BatchMeans run_seconds{};              ///< of the runs
-    BatchSeconds batches{};                ///< of iterations alone
+    std::optional<KernelId> scope{};  ///< nothing: the iteration
+    std::uint64_t runs = 0;           ///< that have ended; the time is theirs
+    double counted_seconds = 0;       ///< under trusted samples
+    Batches<double> run_seconds{};    ///< of the runs
+    /// How much runs differ: their times by column. Of iterations alone.
+    Batches<std::vector<double>> batches{};
     bool some_metered = false;             ///< iterations were left out between the runs
     std::vector<double> column_seconds{};  ///< by column, whether under trusted samples or not
 
@@ -454,7 +431,7 @@ public:
         for (Level& level : levels_) {
             std::vector<double>& ended = level.ended.column_seconds;
             ended = columns.sum(ended);
-            for (std::vector<double>& batch : level.ended.batches.batches())
+            for (std::vector<double>& batch : level.ended.batches.sums())
                 batch = columns.sum(batch);
             for (OpenRun& run : level.open)
                 run.time.column_seconds = columns.sum(run.time.column_seconds);

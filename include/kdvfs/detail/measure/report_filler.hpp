@@ -83,9 +83,10 @@ private:
 };
 
 /// Of the 95 % interval of a mean time; 0 where it is not known.
-inline Seconds half_width(const BatchMeans& times) {
+inline Seconds half_width(const Batches<double>& times) {
     const double error = times.standard_error();
-    return Seconds{error > 0 ? student_95(static_cast<double>(times.batches() - 1)) * error : 0};
+    return Seconds{error > 0 ? student_95(static_cast<double>(times.sums().size() - 1)) * error
+                             : 0};
 }
 
 /// What is known of a kernel without any energy.
@@ -93,8 +94,8 @@ struct KernelFacts {
     std::uint64_t calls = 0;
     std::uint64_t metered_calls = 0;
     Duration time{0};
-    BatchMeans call_seconds;  ///< of metered calls
-    Duration of_call{0};      ///< of the call that has not ended
+    Batches<double> call_seconds;  ///< of metered calls
+    Duration of_call{0};           ///< of the call that has not ended
     TimeShares<ClockPoint> asked;
     TimeShares<ClockPoint> applied;
     TimeShares<Megahertz> held;  ///< in steps of 5 MHz, so that noise needs no more memory
