@@ -68,7 +68,7 @@ bool parse(int count, char** words, Arguments& arguments) {
 
 device::amd::Card card_of(int number) {
     const std::string at = device::pci_address<device::HipApi>(number);
-    const auto address = device::amd::parse_pci_address(at);
+    const auto address = kdvfs::io::parse_pci_address(at);
     if (!address) {
         throw kdvfs::Error{kdvfs::Errc::invalid_input,
                            {"read the PCI address", "HIP device " + std::to_string(number),

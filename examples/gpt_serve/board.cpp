@@ -87,7 +87,7 @@ struct Board::State {
     /// Drives the clocks where it may, and measures where it may not.
     Gpu gpu = rocm::open(0, {.on_refused = OnRefused::measure_only});
     device::AmdgpuSysfs readings{
-        device::amd::find_card(*device::amd::parse_pci_address(gpu.info().address))};
+        device::amd::find_card(*io::parse_pci_address(gpu.info().address))};
 #else
     /// Measures only: NVIDIA GPUs are often shared. `kdvfs::nvidia::open` drives their clocks.
     Gpu gpu = nvidia::measure(0);

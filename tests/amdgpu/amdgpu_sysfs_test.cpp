@@ -21,7 +21,7 @@ using virtual_amdgpu::Access;
 using virtual_amdgpu::Machine;
 using virtual_amdgpu::Mounted;
 
-constexpr amd::PciAddress first_gpu{0, 0xc1, 0, 0};
+constexpr io::PciAddress first_gpu{0, 0xc1, 0, 0};
 
 /// The texts of the writes, "file=text", one line each.
 std::string written(const Machine& machine) {
@@ -73,11 +73,11 @@ TEST(Cards, AMissingOneIsAnErrorThatNamesThoseThere) {
 }
 
 TEST(PciAddress, ReadsWhatHipAndTheKernelWrite) {
-    EXPECT_EQ(amd::parse_pci_address("0000:C1:00.0"), first_gpu);
+    EXPECT_EQ(io::parse_pci_address("0000:C1:00.0"), first_gpu);
     EXPECT_EQ(to_string(first_gpu), "0000:c1:00.0");
     for (const char* text : {"", "c1:00.0", "0000:c1:00", "0000:c1:00.8", "0000:c1:20.0",
                              "0000:c1:00.0x", "0000:1c1:00.0"}) {
-        EXPECT_FALSE(amd::parse_pci_address(text)) << text;
+        EXPECT_FALSE(io::parse_pci_address(text)) << text;
     }
 }
 
@@ -350,7 +350,7 @@ TEST(AmdgpuSysfs, APartitionThatOnlyHipKnowsIsMeasuredByTheCounterOfItsGpu) {
     board.partition = "CPX";
     Machine machine{{board}};
     const Mounted mounted{machine};
-    const amd::PciAddress partition{0, 0xc1, 0, 5};
+    const io::PciAddress partition{0, 0xc1, 0, 5};
     AmdgpuSysfs gpu{partition};
     EXPECT_EQ(gpu.info().address, "0000:c1:00.5");
     EXPECT_NE(gpu.info().mechanism.find("of all partitions together"), std::string::npos);
@@ -362,7 +362,7 @@ TEST(AmdgpuSysfs, APartitionThatOnlyHipKnowsIsMeasuredByTheCounterOfItsGpu) {
 TEST(AmdgpuSysfs, AWholeGpuHasNoFunctionsBesideItsFirst) {
     Machine machine{{virtual_amdgpu::mi300x()}};
     const Mounted mounted{machine};
-    const amd::PciAddress nobodys{0, 0xc1, 0, 5};
+    const io::PciAddress nobodys{0, 0xc1, 0, 5};
     EXPECT_THROW(static_cast<void>(amd::find_card(nobodys)), Error);
 }
 

@@ -22,7 +22,7 @@ protected:
         std::string path = (fs::temp_directory_path() / "kdvfs_processes_XXXXXX").string();
         if (::mkdtemp(path.data()) == nullptr) std::abort();
         root_ = path;
-        card_.address = *parse_pci_address("0000:c1:00.0");
+        card_.address = *io::parse_pci_address("0000:c1:00.0");
         card_.kfd_node = (root_ / "node").string();
         put("node/gpu_id", "51234\n");
         runs(own, "python", 1);

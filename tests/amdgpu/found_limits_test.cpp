@@ -103,7 +103,7 @@ TEST(FoundLimits, HoldWhateverIsRequested) {
                 ASSERT_EQ(machine.gpu(0).write_overdrive(edit), 0);
             const Settings before = machine.gpu(0).settings();
             EachWrite writes{machine};
-            AmdgpuSysfs gpu{amd::PciAddress{0, 0xc1, 0, 0}};
+            AmdgpuSysfs gpu{io::PciAddress{0, 0xc1, 0, 0}};
             const auto stay_within = [&](const Settings& now, const std::string& text) {
                 EXPECT_LE(now.core.max, before.core.max) << text;
                 EXPECT_LE(now.memory_max, before.memory_max) << text;

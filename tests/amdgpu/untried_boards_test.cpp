@@ -25,7 +25,7 @@ using virtual_amdgpu::Access;
 using virtual_amdgpu::Machine;
 using virtual_amdgpu::Mounted;
 
-constexpr amd::PciAddress untried_gpu{0, 0xc1, 0, 0};
+constexpr io::PciAddress untried_gpu{0, 0xc1, 0, 0};
 
 /// All that the driver's files say that can be written.
 std::map<std::string, std::string> texts_of(Machine& machine) {

@@ -312,7 +312,7 @@ TEST_F(ClosedLoop, AnAdministratorsClockStaysAndIsReported) {
     {
         FrequencyScope<Slow> scope{gpu, stream_};
         ASSERT_TRUE(comes_to("manual", 850));
-        device::AmdgpuSysfs administrator{device::amd::PciAddress{0, 0xc1, 0, 0}};
+        device::AmdgpuSysfs administrator{io::PciAddress{0, 0xc1, 0, 0}};
         administrator.apply({1000_MHz, auto_clock});
         std::this_thread::sleep_for(1300ms);  // it is verified once a second
         try {

@@ -64,7 +64,7 @@ unsigned kills(unsigned in_the_suite) {
 /// A GPU that is owned, opened at once with its clocks.
 struct Owned {
     explicit Owned(const std::string& address)
-        : gpu{*device::amd::parse_pci_address(address)}, clocks{gpu} {}
+        : gpu{*io::parse_pci_address(address)}, clocks{gpu} {}
 
     void lower(Megahertz cap = Megahertz{900}) {
         clocks.apply({cap, auto_clock});
@@ -408,9 +408,7 @@ TEST_F(Node, IsDrainedWhereTheEpilogCannotTakeTheClockFilesBack) {
 TEST_F(Node, WhoseEpilogNeverRanHasItsPowerLimitBackByTheProlog) {
     using Limit = device::amd::SysfsPowerLimit;
     ASSERT_EQ(prolog(0, gpus[0]), 0);
-    const auto card = [] {
-        return device::amd::find_card(*device::amd::parse_pci_address(gpus[0]));
-    };
+    const auto card = [] { return device::amd::find_card(*io::parse_pci_address(gpus[0])); };
     const pid_t owner = start(
         0,
         [&] {
@@ -632,7 +630,7 @@ TEST_F(Node, RefusesEveryBadRecordInWordsAndWritesNothing) {
 TEST_F(Node, RestoresToThePrologsSnapshotWhateverTheJobsRecordSays) {
     for (const bool has_snapshot : {true, false}) {
         FileSystem::tell("reset");
-        AmdgpuSysfs administrator{*device::amd::parse_pci_address(gpus[0])};
+        AmdgpuSysfs administrator{*io::parse_pci_address(gpus[0])};
         if (has_snapshot) administrator.apply({1400_MHz, auto_clock});
         const std::string found = FileSystem::settings();
         ASSERT_EQ(prolog(alice, gpus[0]), 0);

@@ -39,7 +39,7 @@ using device::AmdgpuSysfs;
 using virtual_amdgpu::FileSystem;
 using Clocks = detail::OwnedClocks<AmdgpuSysfs>;
 
-constexpr device::amd::PciAddress gpu_address{0, 0xc1, 0, 0};
+constexpr io::PciAddress gpu_address{0, 0xc1, 0, 0};
 
 /// Starts a child process by a raw system call where it needs namespaces of its own.
 pid_t start(unsigned long namespaces, const std::function<void()>& body) {

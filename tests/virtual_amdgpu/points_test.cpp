@@ -350,7 +350,7 @@ TEST_F(PreparedPoints, OfAProcessThatLivesOnFailTheEpilog) {
     ASSERT_EQ(script("prolog.sh", std::to_string(alice)), 0);
     const pid_t escaped = start(
         [&] {
-            const auto card = device::amd::find_card(*device::amd::parse_pci_address(address));
+            const auto card = device::amd::find_card(*io::parse_pci_address(address));
             device::amd::PreparedPoints points{card};
             restore::OwnedClocks<device::amd::PreparedPoints> owned{points};
             owned.apply({.core = {2}});

@@ -83,7 +83,7 @@ void launch_on_double(hipStream_t stream, unsigned steps) {
 using AmdBench = GpuBench<device::HipApi, device::amd::Clocks>;
 
 device::amd::Card card() {
-    return device::amd::find_card(device::amd::parse_pci_address("0000:c1:00.0").value());
+    return device::amd::find_card(io::parse_pci_address("0000:c1:00.0").value());
 }
 
 class SwitchLatencyOnAmd : public virtual_amdgpu::FileSystemTest {

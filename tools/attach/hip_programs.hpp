@@ -122,7 +122,7 @@ inline Opened open_hip_gpu(int ordinal, const std::shared_ptr<RecordStreams>& st
     using Board = kdvfs::extend::OwnedDevice<kdvfs::device::amd::Clocks>;
     std::string why;
     try {
-        const auto address = kdvfs::device::amd::parse_pci_address(text);
+        const auto address = kdvfs::io::parse_pci_address(text);
         if (!address) {
             throw kdvfs::Error{kdvfs::Errc::invalid_input,
                                {"read the PCI address", kdvfs::device::device_name<HipApi>(ordinal),

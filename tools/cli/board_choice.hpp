@@ -15,21 +15,20 @@ namespace cli {
 /// 00000000:1B:00.0, or 1b:00.0 where one domain alone has that.
 class BoardAddress {
 public:
-    explicit BoardAddress(const std::string& text)
-        : address_{kdvfs::device::amd::parse_pci_address(text)} {
+    explicit BoardAddress(const std::string& text) : address_{kdvfs::io::parse_pci_address(text)} {
         if (address_) return;
-        address_ = kdvfs::device::amd::parse_pci_address("0:" + text);
+        address_ = kdvfs::io::parse_pci_address("0:" + text);
         any_domain_ = true;
     }
     /// @param board the address of a board that is here
     [[nodiscard]] bool names(const std::string& board) const {
-        auto other = kdvfs::device::amd::parse_pci_address(board);
+        auto other = kdvfs::io::parse_pci_address(board);
         if (other && any_domain_) other->domain = 0;
         return address_ && other == address_;
     }
 
 private:
-    std::optional<kdvfs::device::amd::PciAddress> address_;
+    std::optional<kdvfs::io::PciAddress> address_;
     bool any_domain_ = false;
 };
 

@@ -146,7 +146,7 @@ LimitedBoard open_board(const Arguments&... arguments) {
 LimitedBoard open_board(const std::pair<std::string, bool>& board) {
     if (board.second)
         return open_board<amd::SysfsPowerLimit>(
-            amd::find_card(*amd::parse_pci_address(board.first)));
+            amd::find_card(*kdvfs::io::parse_pci_address(board.first)));
     return open_board<kdvfs::device::NvmlPowerLimit>(board.first, nvml_options());
 }
 
@@ -169,7 +169,8 @@ PlannedWrites planned_writes(const std::pair<std::string, bool>& board, Watts st
         planned.by_hand = {undo(found)};
     };
     if (board.second) {
-        const amd::SysfsPowerLimit device{amd::find_card(*amd::parse_pci_address(board.first))};
+        const amd::SysfsPowerLimit device{
+            amd::find_card(*kdvfs::io::parse_pci_address(board.first))};
         const std::string file = device.restore_script().arguments.front();
         describe(
             device, [&](Watts limit) { return file + ": " + microwatts(limit); },

@@ -27,7 +27,7 @@ std::unique_ptr<train::BoardPowerLimit> limit_of(kdvfs_gpu& gpu) {
     }
     namespace amd = kdvfs::device::amd;
     using Device = amd::SysfsPowerLimit;
-    const auto address = amd::parse_pci_address(info.address);
+    const auto address = kdvfs::io::parse_pci_address(info.address);
     if (!address)
         reject("find the power limit", info.address, "it is no PCI address", "open the GPU by one");
     return std::make_unique<train::OwnedBoardPowerLimit<Device>>(amd::find_card(*address));

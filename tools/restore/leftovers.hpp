@@ -119,15 +119,14 @@ private:
     std::vector<std::string> gpus() const {
         std::vector<std::string> all = request_.gpus;
         for (std::string& gpu : all) {  // however it is spelled
-            if (const auto address = kdvfs::device::amd::parse_pci_address(gpu))
-                gpu = to_string(*address);
+            if (const auto address = kdvfs::io::parse_pci_address(gpu)) gpu = to_string(*address);
         }
         if (all.empty()) {
             for (const auto& card : cards_) all.push_back(to_string(card.address));
             for (const std::string& folder : request_.folders) {
                 for (auto& name : kdvfs::device::amd::names_in(folder)) {
                     name = without_suffix(name);
-                    if (kdvfs::device::amd::parse_pci_address(name)) all.push_back(name);
+                    if (kdvfs::io::parse_pci_address(name)) all.push_back(name);
                 }
             }
         }
@@ -137,7 +136,7 @@ private:
     }
 
     static void require_address(const std::string& gpu) {
-        if (kdvfs::device::amd::parse_pci_address(gpu)) return;
+        if (kdvfs::io::parse_pci_address(gpu)) return;
         throw Error{kdvfs::Errc::invalid_input,
                     {"restore the clocks", gpu, "it is no PCI address", "as in 0000:c1:00.0"}};
     }
@@ -341,7 +340,7 @@ private:
             kdvfs::device::NvmlPowerLimit limit{gpu_address};
             return settle_limit(folder, entry, limit);
         }
-        const auto address = kdvfs::device::amd::parse_pci_address(gpu_address);
+        const auto address = kdvfs::io::parse_pci_address(gpu_address);
         if (entry.kind == "amdgpu-power" && address) {
             kdvfs::device::amd::SysfsPowerLimit limit{kdvfs::device::amd::find_card(*address)};
             return settle_limit(folder, entry, limit);

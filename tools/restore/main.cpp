@@ -44,7 +44,7 @@ std::optional<restoring::Request> parse(int count, char** words) {
             request.snapshot = true;
         } else if (word == "--folder" && i + 1 < count) {
             request.folders.emplace_back(words[++i]);
-        } else if (kdvfs::device::amd::parse_pci_address(word)) {
+        } else if (kdvfs::io::parse_pci_address(word)) {
             request.gpus.push_back(word);
         } else {
             std::cerr << "kdvfs-restore: neither an option nor a PCI address: " << word << '\n'

@@ -25,7 +25,7 @@ using OwnedBoard = kdvfs::detail::OwnedDevice<device::amd::Clocks>;
 
 /// The card at a PCI address. @param who whose address it is, for errors
 inline device::amd::Card card_at(const std::string& spelled, const std::string& who) {
-    if (const auto address = device::amd::parse_pci_address(spelled)) {
+    if (const auto address = io::parse_pci_address(spelled)) {
         return device::amd::find_card(*address);
     }
     throw Error{Errc::invalid_input,

@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/form.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/pci_address.hpp>
 #include <kdvfs/detail/restore/place.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/options.hpp>
@@ -13,12 +14,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -47,19 +46,6 @@ struct SiteLimits {
         return text + " (" + path + ")";
     }
 };
-
-/// The parts of a PCI address; nothing where the text is none. Tools differ in capitals and in the
-/// digits of the domain: nvidia-smi prints "00000000:1B:00.0" of "0000:1b:00.0".
-inline std::optional<std::array<unsigned, 4>> parts_of_address(const std::string& text) {
-    std::array<unsigned, 4> parts{};
-    char more = 0;
-    if (text.find_first_not_of("0123456789abcdefABCDEF:.") != std::string::npos ||
-        std::sscanf(text.c_str(), "%8x:%2x:%2x.%1x%c", &parts[0], &parts[1], &parts[2], &parts[3],
-                    &more) != 4) {
-        return std::nullopt;
-    }
-    return parts;
-}
 
 /// Reads the lines of a limits file that are for a device. A line is "DEVICE DOMAIN FLOOR CEILING":
 /// a PCI address with its domain, or "all"; "core" or "memory"; MHz, or "-" for none. Several lines
@@ -93,7 +79,7 @@ inline SiteLimits parse_site_limits(std::string_view text, const std::string& pa
         const auto floor = clock(low);
         const auto ceiling = clock(high);
         const bool is_domain = domain == "core" || domain == "memory";
-        const auto address = parts_of_address(who);
+        const auto address = io::parse_pci_address(who);
         const bool is_device = who == "all" || address;
         if (!is_device || !is_domain || !floor || !ceiling || words >> more) {
             throw Error{Errc::invalid_input,
@@ -103,7 +89,7 @@ inline SiteLimits parse_site_limits(std::string_view text, const std::string& pa
                          .remedy = "ask the administrator to write: DEVICE core|memory FLOOR "
                                    "CEILING, in MHz or -; DEVICE as all or 0000:c1:00.0"}};
         }
-        if (address && address != parts_of_address(device)) continue;
+        if (address && address != io::parse_pci_address(device)) continue;
         limits.path = path;
         const auto member = domain == "core" ? &ClockPoint::core : &ClockPoint::memory;
         limits.floor.*member = std::max(limits.floor.*member, *floor);

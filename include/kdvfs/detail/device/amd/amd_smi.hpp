@@ -101,7 +101,7 @@ public:
 
     /// @throws Error (not_supported) where the library does not know the GPU
     [[nodiscard]] Handle handle_of(const amd::Card& card) const {
-        const amd::PciAddress at = card.address;
+        const io::PciAddress at = card.address;
         const std::uint64_t word = std::uint64_t{at.domain} << 16 | std::uint64_t{at.bus} << 8 |
                                    std::uint64_t{at.device} << 3 | at.function;
         Handle handle = nullptr;

@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/device/amd/system_files.hpp>
+#include <kdvfs/detail/io/pci_address.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
@@ -16,7 +17,6 @@
 #include <charconv>
 #include <climits>
 #include <cmath>
-#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,50 +27,10 @@
 
 namespace kdvfs::inline v0_3::device::amd {
 
-/// Where a GPU sits on the PCI bus. HIP, ROCm SMI and sysfs number GPUs each in a way of its own;
-/// this is what they agree on.
-struct PciAddress {
-    std::uint32_t domain = 0;
-    std::uint32_t bus = 0;
-    std::uint32_t device = 0;
-    std::uint32_t function = 0;
-
-    friend constexpr bool operator==(PciAddress, PciAddress) = default;
-    friend constexpr auto operator<=>(PciAddress, PciAddress) = default;
-};
-
-/// "0000:c1:00.0".
-inline std::string to_string(PciAddress address) {
-    return io::format_text("%04x:%02x:%02x.%x", address.domain, address.bus, address.device,
-                           address.function);
-}
-
-/// Reads "0000:C1:00.0"; nothing where the text is no whole address.
-inline std::optional<PciAddress> parse_pci_address(std::string_view text) {
-    PciAddress address;
-    const std::array<std::pair<std::uint32_t*, char>, 4> parts{{{&address.domain, ':'},
-                                                                {&address.bus, ':'},
-                                                                {&address.device, '.'},
-                                                                {&address.function, '\0'}}};
-    for (const auto& [value, separator] : parts) {
-        const auto [next, error] =
-            std::from_chars(text.data(), text.data() + text.size(), *value, 16);
-        if (error != std::errc{}) return std::nullopt;
-        text.remove_prefix(static_cast<std::size_t>(next - text.data()));
-        if (separator == '\0') break;
-        if (!text.starts_with(separator)) return std::nullopt;
-        text.remove_prefix(1);
-    }
-    if (!text.empty() || address.bus > 0xff || address.device > 0x1f || address.function > 7) {
-        return std::nullopt;
-    }
-    return address;
-}
-
 /// An AMD GPU as sysfs and KFD describe it. Reading it changes nothing and needs no privilege.
 struct Card {
     std::string folder;  ///< "/sys/class/drm/card0/device", without a slash at the end
-    PciAddress address;
+    io::PciAddress address;
     std::string name;                 ///< "AMD Instinct MI210", else "AMD GPU 0x740f"
     std::string architecture;         ///< "gfx90a"; empty where KFD does not know the GPU
     Megahertz core_max = auto_clock;  ///< the board's highest core clock, where KFD tells it
@@ -156,7 +116,7 @@ inline bool is_secondary_die(const std::string& folder) {
     return false;
 }
 
-inline std::optional<PciAddress> address_of_link(const std::string& link) {
+inline std::optional<io::PciAddress> address_of_link(const std::string& link) {
     std::array<char, PATH_MAX> target{};
     const ssize_t length = ::readlink(link.c_str(), target.data(), target.size());
     if (length <= 0) return std::nullopt;
@@ -164,7 +124,7 @@ inline std::optional<PciAddress> address_of_link(const std::string& link) {
     const auto end = path.rfind("/drm/");
     if (end == std::string_view::npos) return std::nullopt;
     const auto begin = path.rfind('/', end - 1);
-    return parse_pci_address(path.substr(begin + 1, end - begin - 1));
+    return io::parse_pci_address(path.substr(begin + 1, end - begin - 1));
 }
 
 inline std::optional<Card> describe(const std::string& drm_name) {
@@ -236,7 +196,7 @@ inline std::vector<Card> find_cards() {
 
 /// Whether `address` is that of a partition of the card: HIP numbers those of a GPU in another mode
 /// than SPX as functions .1 to .7, of which PCI and sysfs know nothing.
-inline bool has_partition_at(const Card& card, PciAddress address) {
+inline bool has_partition_at(const Card& card, io::PciAddress address) {
     const bool is_partitioned = !card.partition.empty() && card.partition != "SPX";
     address.function = 0;
     return is_partitioned && address == card.address;
@@ -244,7 +204,7 @@ inline bool has_partition_at(const Card& card, PciAddress address) {
 
 /// The card at a PCI address; for a partition the GPU that it is of, under the partition's address.
 /// @throws Error (not_supported) naming the AMD GPUs that are there.
-inline Card find_card(PciAddress address) {
+inline Card find_card(io::PciAddress address) {
     std::string present;
     for (Card& card : find_cards()) {
         if (card.address == address) return std::move(card);

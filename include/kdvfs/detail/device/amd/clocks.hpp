@@ -248,7 +248,7 @@ public:
     }
 
     /// @throws Error (not_supported) where there is no such GPU.
-    explicit AmdgpuSysfs(amd::PciAddress address) : AmdgpuSysfs{amd::find_card(address)} {}
+    explicit AmdgpuSysfs(io::PciAddress address) : AmdgpuSysfs{amd::find_card(address)} {}
 
     [[nodiscard]] std::string read_operating_point() const {
         return amd::PreparedPoints{card()}.read_operating_point();

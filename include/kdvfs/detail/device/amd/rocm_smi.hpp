@@ -189,7 +189,7 @@ public:
     /// The library's number of a GPU.
     /// @throws Error (not_supported) where it does not list the GPU
     [[nodiscard]] std::uint32_t index_of(const amd::Card& card) const {
-        const amd::PciAddress at = card.address;
+        const io::PciAddress at = card.address;
         const std::uint64_t wanted = std::uint64_t{at.domain} << 32 | std::uint64_t{at.bus} << 8 |
                                      std::uint64_t{at.device} << 3 | at.function;
         std::uint32_t count = 0;

@@ -3,7 +3,7 @@
 
 #include <kdvfs/detail/device/nvidia/nvml_library.hpp>
 #include <kdvfs/detail/device/process_list.hpp>
-#include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/pci_address.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/units.hpp>
@@ -28,27 +28,10 @@ namespace kdvfs::inline v0_3::device {
 /// A board's PCI address as sysfs spells it, and with it locks and restore records. NVML takes
 /// others, too: of "0000:1b:00.0" CUDA prints "0000:1B:00.0", NVML "00000000:1B:00.0" and lspci
 /// "1b:00.0". What is no address stays as it is.
-inline std::string nvml_address(std::string_view spelled) {
-    std::string address{spelled};
-    if (address.find_first_not_of("0123456789abcdefABCDEF:.") != std::string::npos) return address;
-    std::array<unsigned, 4> parts{};
-    auto& [domain, bus, slot, function] = parts;
-    const char* const text = address.c_str();
-    int end = 0;
-    const auto is_whole = [&] {
-        return end > 0 && static_cast<std::size_t>(end) == address.size();
-    };
-    std::sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end);
-    if (!is_whole()) {
-        parts = {};
-        std::sscanf(text, "%8x:%2x:%2x%n", &domain, &bus, &slot, &end);
-    }
-    if (!is_whole()) {
-        parts = {};
-        std::sscanf(text, "%2x:%2x.%1x%n", &bus, &slot, &function, &end);
-    }
-    if (is_whole()) return io::format_text("%04x:%02x:%02x.%x", domain, bus, slot, function);
-    return address;
+inline std::string nvml_address(const std::string& spelled) {
+    for (const std::string& whole : {spelled, spelled + ".0", "0:" + spelled})
+        if (const auto address = io::parse_pci_address(whole)) return to_string(*address);
+    return spelled;
 }
 
 /// The PCI addresses of the NVIDIA GPUs that this process can reach, as sysfs spells them.
