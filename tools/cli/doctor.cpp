@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/device/amd/families.hpp>
+#include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/version.hpp>
 #include <tools/cli/commands.hpp>
 #include <tools/cli/doctor.hpp>
@@ -388,10 +389,11 @@ private:
 
     /// A watchdog frees the clocks of a killed program by this command.
     void look_at_nvidia_smi() {
-        std::istringstream folders{machine_.environment("PATH") + ":/usr/bin:/bin:/usr/sbin:/sbin"};
-        for (std::string folder; std::getline(folders, folder, ':');) {
-            const fs::path command = at(fs::path{folder}.relative_path().string()) / "nvidia-smi";
-            if (folder.empty() || ::access(command.c_str(), X_OK) != 0) continue;
+        const fs::path command = kdvfs::io::find_program(
+            "nvidia-smi",
+            machine_.environment("PATH") + ':' + std::string{kdvfs::io::usual_folders},
+            machine_.root);
+        if (!command.empty()) {
             add(State::ok, "nvidia-smi", "/" + command.lexically_relative(machine_.root).string());
             return;
         }

@@ -33,10 +33,15 @@ inline std::string_view environment(const char* name) {
     return text == nullptr ? std::string_view{} : text;
 }
 
+/// Where a machine's programs are, whatever PATH says.
+inline constexpr std::string_view usual_folders = "/usr/bin:/bin:/usr/sbin:/sbin";
+
 /// Finds a program as a shell does.
 /// @param folders  separated by colons; a name with a slash is looked for in none of them
+/// @param root     of the machine, where it is another's tree
 /// @returns its absolute path; empty where there is none that this process may run
-inline std::string find_program(const std::string& name, std::string_view folders) {
+inline std::string find_program(const std::string& name, std::string_view folders,
+                                const std::filesystem::path& root = {}) {
     const auto runs = [](const std::filesystem::path& path) {
         std::error_code unknown;
         return std::filesystem::is_regular_file(path, unknown) && ::access(path.c_str(), X_OK) == 0;
@@ -46,7 +51,8 @@ inline std::string find_program(const std::string& name, std::string_view folder
         return runs(name) ? std::filesystem::absolute(name, unknown).string() : std::string{};
     while (!folders.empty()) {
         const std::size_t end = std::min(folders.find(':'), folders.size());
-        const auto path = std::filesystem::path{folders.substr(0, end)} / name;
+        std::filesystem::path path{folders.substr(0, end)};
+        path = root.empty() ? path / name : root / path.relative_path() / name;
         if (end > 0 && runs(path)) return std::filesystem::absolute(path, unknown).string();
         folders.remove_prefix(std::min(end + 1, folders.size()));
     }

@@ -285,9 +285,9 @@ private:
         std::vector<char*> arguments;
         for (std::string& word : words) arguments.push_back(word.data());
         arguments.push_back(nullptr);
-        char path[] = "PATH=/usr/bin:/bin:/usr/sbin:/sbin";
+        std::string path = "PATH=" + std::string{io::usual_folders};
         char locale[] = "LC_ALL=C";
-        char* environment[] = {path, locale, nullptr};
+        char* environment[] = {path.data(), locale, nullptr};
 
         posix_spawn_file_actions_t actions;
         posix_spawnattr_t attributes;

@@ -30,8 +30,9 @@ public:
     /// @param library_folder where NVML was found
     NvmlRestorer(const std::string& name, std::string library_folder)
         : library_folder_{std::move(library_folder)} {
-        const std::string folders = std::string{io::environment("PATH")} + ':' + usual_folders +
-                                    ':' + library_folder_ + ':' + library_folder_ + "/../bin";
+        const std::string folders = std::string{io::environment("PATH")} + ':' +
+                                    std::string{io::usual_folders} + ':' + library_folder_ + ':' +
+                                    library_folder_ + "/../bin";
         path_ = io::find_program(name, folders);
         if (!path_.empty()) return;
         missing_ = name +
@@ -52,7 +53,6 @@ public:
     }
 
 private:
-    static constexpr const char* usual_folders = "/usr/bin:/bin:/usr/sbin:/sbin";
     // Words: the command, the folder of the driver's library, then the device's own.
     static constexpr const char* shell_functions = R"sh(
 restorer=$1 libraries=$2
