@@ -706,7 +706,7 @@ TEST_F(Accumulating, TheShortestOfMoreKernelsThanCanBeSolvedForAreAttributedToge
         for (int i = 0; i < many; ++i) {
             const bool is_long = i % (many / few) == 0;
             const Duration time = is_long ? microseconds(30'000, 60'000) : microseconds(500, 2000);
-            work.run(all[static_cast<std::size_t>(i)], time, is_long ? 650 : 400);
+            work.run(all[static_cast<std::size_t>(i)], time, is_long ? 450 : 400);
             if (i % 7 == 0) work.idle(microseconds(1000, 3000));
         }
     }
@@ -718,7 +718,7 @@ TEST_F(Accumulating, TheShortestOfMoreKernelsThanCanBeSolvedForAreAttributedToge
     for (int i = 0; i < many; i += many / few) {
         const ReportRow& row = filled.rows[static_cast<std::size_t>(i)];
         ASSERT_TRUE(row.energy.resolved) << i;
-        EXPECT_NEAR(power(row), 650, 0.01 * 650);
+        EXPECT_NEAR(power(row), 450, 0.01 * 450);
     }
     const auto pool = std::max_element(
         filled.groups.begin(), filled.groups.end(),
@@ -739,6 +739,54 @@ TEST_F(Accumulating, TheShortestOfMoreKernelsThanCanBeSolvedForAreAttributedToge
     expect_balanced(filled.totals);
     EXPECT_LT(std::abs(filled.totals.unexplained.count), 1e-3 * filled.totals.counter.count);
     EXPECT_EQ(accumulator.sums().columns_seen(), std::size_t{many} + 1);  // still to be added to
+}
+
+/// A step repeats, so that what kernels beyond the solvable draw beside their mean falls to the
+/// same neighbours each time.
+TEST_F(Accumulating, IntervalsHoldBesideUnlikeKernelsThatAreAttributedTogether) {
+    constexpr std::size_t many = 400;
+    std::vector<KernelId> all;
+    std::vector<double> watts;
+    std::vector<int> lengths;  // us
+    for (std::size_t i = 0; i < many; ++i) {
+        all.push_back(kernels.id("k" + std::to_string(i)));
+        watts.push_back(std::uniform_real_distribution{200.0, 680.0}(random));
+        lengths.push_back(
+            static_cast<int>(std::pow(40, std::uniform_real_distribution{}(random)) * 200));
+    }
+    for (int step = 0; step < 12; ++step) {
+        for (std::size_t i = 0; i < many; ++i) {
+            work.run(all[i], microseconds(lengths[i] * 49 / 50, lengths[i] * 51 / 50),
+                     watts[i] * std::normal_distribution{1.0, 0.01}(random));
+        }
+    }
+    EnergyAccumulator accumulator{kernels, {.counter_period = 5ms}};
+    feed(accumulator, 5ms);
+    const Report filled = report(accumulator);
+    int resolved = 0;
+    int covered = 0;
+    const auto judge = [&](const EnergyEstimate& energy, double truth) {
+        ++resolved;
+        const double off = std::abs(energy.joules.count - truth);
+        covered += off <= energy.half_width.count ? 1 : 0;
+    };
+    for (std::size_t i = 0; i < many; ++i) {
+        const ReportRow& row = filled.rows[i];
+        if (row.energy.resolved) judge(row.energy, watts[i] * row.counted_time.count());
+    }
+    EXPECT_GT(resolved, 50);
+    EXPECT_GE(covered, 0.93 * resolved) << "of " << resolved;
+    const auto pool = std::max_element(
+        filled.groups.begin(), filled.groups.end(),
+        [](const auto& a, const auto& b) { return a.kernels.size() < b.kernels.size(); });
+    if (pool == filled.groups.end() || pool->kernels.size() < 100) return;  // not resolved
+    double truth = 0;
+    for (const KernelKey& kernel : pool->kernels) {
+        const auto at = std::find(all.begin(), all.end(), kernels.id(kernel.name));
+        const auto i = static_cast<std::size_t>(at - all.begin());
+        truth += watts[i] * Seconds{filled.rows[i].time}.count();
+    }
+    EXPECT_NEAR(pool->energy.joules.count, truth, pool->energy.half_width.count);
 }
 
 /// A board that warms up draws 4 % more in the end. Each row of its counter has this much noise.

@@ -16,6 +16,7 @@
 #include <kdvfs/detail/measure/sample_join.hpp>
 #include <kdvfs/detail/measure/sensor_finding.hpp>
 #include <kdvfs/detail/measure/source_choice.hpp>
+#include <kdvfs/detail/measure/unlike_runs.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -254,6 +255,7 @@ private:
     void note_unrepeated(Report& report) const;
     [[nodiscard]] std::optional<MergedColumns> columns_to_solve() const;
     void merge(const MergedColumns& columns);
+    [[nodiscard]] SymmetricMatrix errors_by(const MergedColumns& columns) const;
 
     const KernelTable* kernels_;
     AccumulatorSettings settings_;
@@ -288,6 +290,9 @@ private:
     KernelColumns columns_;
     std::optional<std::size_t> pool_;  // the column of kernels without one
     std::vector<char> not_pooled_;     // as `EnergySums` has it
+    SymmetricMatrix unlike_{};         // likewise, of kernels that were merged,
+    std::vector<std::size_t> whole_;   // and what each column became;
+    const Work* unmerged_ = nullptr;   // while a report is filled
     double ran_seconds_ = 0;           // of all kernels
     RestingPower resting_;             // at the clock of the idle column
     RestClocks rest_clocks_;
@@ -575,6 +580,7 @@ inline EnergySums EnergyAccumulator::Work::sums() const {
             .pool = pool_,
             .not_pooled = not_pooled_,
             .column_seconds = column_seconds_,
+            .unlike = unlike_,
             .column_edges = column_edges(),
             .repeated = beliefs(),
             .direct = std::move(direct),
@@ -621,11 +627,17 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
     // A sensor that is not as it was measured is sought as any other of its family.
     const auto find = [&](const SensorSample& sample, bool counter,
                           const std::optional<MeasuredSensor>& known, double most) {
-        auto found = find_sensor(sample, sums.columns_seen(), counter, known, most);
+        std::optional<SplitSample> apart;
+        if (unmerged_ != nullptr) {
+            const SensorSample& log = unmerged_->log_sample_.sample();
+            apart.emplace(SplitSample{counter ? unmerged_->counter_sample_ : log, whole_});
+        }
+        const SplitSample* kernels = apart ? &*apart : nullptr;
+        auto found = find_sensor(sample, sums.columns_seen(), counter, known, most, kernels);
         if (!found || !found->stale) return found;
         notes.emplace_back(
             "the sensor is not as it was measured: measure it again (kdvfs measure-sensor)");
-        return find_sensor(sample, sums.columns_seen(), counter, {}, most);
+        return find_sensor(sample, sums.columns_seen(), counter, {}, most, kernels);
     };
     // A counter of 1 ms sees more of a gap than one power: beside work without a scope 81 % of 327
     // kernels were covered (docs/measuring.md).
@@ -766,6 +778,25 @@ inline void EnergyAccumulator::Work::merge(const MergedColumns& columns) {
     levels_.merge(columns);
 }
 
+inline SymmetricMatrix EnergyAccumulator::Work::errors_by(const MergedColumns& columns) const {
+    std::vector<std::size_t> whole;
+    for (std::size_t j = 0; j < place_.size(); ++j) whole.push_back(columns(j));
+    if (sums_.rows > 0) return errors_of_merging(sums_, whole, columns.columns());
+    RowSums rows = sums_;
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+        const auto entries = waiting_.entries(i);
+        for (const auto& [a, share] : entries) {
+            rows.shares[a] += share;
+            rows.level.right[a] += share * waiting_[i].watts;
+            for (const auto& [b, other] : entries) {
+                if (b <= a) rows.level.gram(a, b) += share * other;
+            }
+        }
+        rows.power.add_power(waiting_[i].watts, 1);
+    }
+    return errors_of_merging(rows, whole, columns.columns());
+}
+
 inline void EnergyAccumulator::Work::fill(Report& report) const {
     if (waits_for_choice()) {
         Work chosen = *this;
@@ -777,6 +808,9 @@ inline void EnergyAccumulator::Work::fill(Report& report) const {
     if (const auto fewer = columns_to_solve()) {
         Work merged = *this;
         merged.merge(*fewer);
+        merged.unlike_ = errors_by(*fewer);
+        for (std::size_t j = 0; j < place_.size(); ++j) merged.whole_.push_back((*fewer)(j));
+        merged.unmerged_ = this;
         merged.fill(report);
         return;
     }

@@ -300,6 +300,24 @@ inline double add_unlike(SensorFinding& found, const SensorPosterior& posterior,
     return unlike.deviation(found.rows.columns());
 }
 
+/// Adds to the powers' errors that kernels of one column have unlike powers.
+/// @param kernels the sample with a column of each
+inline void add_merged(SensorFinding& found, const SensorPosterior& posterior,
+                       const SplitSample& kernels, double mean) {
+    const std::span<const std::size_t> places = posterior.places();
+    std::vector<std::size_t> whole = kernels.columns;
+    for (std::size_t& each : whole) {
+        if (each != MergedColumns::left_out) each = places[each];
+    }
+    const ColumnPrior prior = ColumnPrior::around(mean, whole.size());
+    const SymmetricMatrix errors =
+        errors_of_merging(posterior.row_sums(found.likely, kernels.sample, prior), whole,
+                          *std::max_element(places.begin(), places.end()) + 1);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        for (std::size_t j = 0; j <= i; ++j) found.unlike(i, j) += errors(places[i], places[j]);
+    }
+}
+
 /// Finds the sensor of a power log or a counter (`SensorPosterior`), and the powers under each
 /// hypothesis of it.
 /// @param columns how many there are; idle is the first
@@ -307,10 +325,12 @@ inline double add_unlike(SensorFinding& found, const SensorPosterior& posterior,
 /// @param measured the sensor as `kdvfs measure-sensor` found it
 /// @param limit   of the board's power, W, where kernels draw about as much and a log is read; else
 /// 0
+/// @param kernels the sample with a column of each kernel, where some have been merged
 /// @returns nothing where there are too few readings
 [[nodiscard]] inline std::optional<SensorFinding> find_sensor(
     const SensorSample& sample, std::size_t columns, bool counter = false,
-    const std::optional<MeasuredSensor>& measured = {}, double limit = 0) {
+    const std::optional<MeasuredSensor>& measured = {}, double limit = 0,
+    const SplitSample* kernels = nullptr) {
     double sum = 0;
     double squares = 0;
     double count = 0;
@@ -340,6 +360,7 @@ inline double add_unlike(SensorFinding& found, const SensorPosterior& posterior,
         found->usual = takes_usual(posterior, *found);
         found->unlike = SymmetricMatrix{columns};
         add_unlike(*found, posterior, split_by_neighbour(sample), mean);
+        if (kernels != nullptr) add_merged(*found, posterior, *kernels, mean);
         // The response of NVIDIA's logs is for boards whose powers change inside runs.
         if (!found->usual) {
             found->uneven = add_unlike(*found, posterior, split_by_third(sample, columns), mean) /

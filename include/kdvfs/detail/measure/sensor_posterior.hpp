@@ -105,6 +105,8 @@ public:
     /// second, without what a straight line through the run does: standard deviation, W.
     [[nodiscard]] double wanders(const Sensor& sensor) const;
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
+    /// Which of the powers that are sought each column has: that of some is one.
+    [[nodiscard]] std::span<const std::size_t> places() const { return place_; }
     /// The sensor is sought by so many of the rows; the powers are of all.
     [[nodiscard]] std::size_t sought() const {
         return std::min(rows_.size(), sample_->rows_to_seek());

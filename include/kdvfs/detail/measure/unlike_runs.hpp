@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <kdvfs/detail/measure/merged_columns.hpp>
 #include <kdvfs/detail/measure/power_estimate.hpp>
 #include <kdvfs/detail/measure/sensor_prior.hpp>
 #include <kdvfs/detail/measure/sensor_sample.hpp>
@@ -195,5 +196,61 @@ private:
     std::vector<double> shares_;
     SymmetricMatrix gram_;
 };
+
+/// What the powers of columns miss where one stands for kernels of unlike powers: what these draw
+/// beyond its mean falls to their neighbours, and in a step that repeats to the same ones each
+/// time, which no scatter of rows shows. They lie around that mean as columns of one kernel do
+/// around theirs.
+/// @param fine  equations of all kernels' own columns
+/// @param whole the column that each becomes; `MergedColumns::left_out`: none
+/// @returns covariance of the columns' errors, W^2
+[[nodiscard]] inline SymmetricMatrix errors_of_merging(const RowSums& fine,
+                                                       std::span<const std::size_t> whole,
+                                                       std::size_t columns) {
+    const auto skips = [&](std::size_t j) { return whole[j] == MergedColumns::left_out; };
+    std::vector<double> all(columns);
+    std::vector<double> right(columns);
+    std::vector<std::size_t> parts(columns);
+    std::vector<std::vector<double>> cross(whole.size(), std::vector<double>(columns));
+    SymmetricMatrix gram{columns};
+    for (std::size_t j = 0; j < whole.size(); ++j) {
+        if (skips(j)) continue;
+        all[whole[j]] += fine.shares[j];
+        right[whole[j]] += fine.level.right[j];
+        parts[whole[j]] += fine.shares[j] > 0 && fine.rests[j] == 0 ? 1 : 0;
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+            if (!skips(i)) cross[j][whole[i]] += fine.level.gram(i, j);
+        }
+        for (std::size_t k = 0; k <= whole[j]; ++k) gram(whole[j], k) += cross[j][k];
+    }
+    const double differs = PowerPrior::differing(fine);
+    const double mean = fine.power.mean_watts();
+    for (std::size_t k = 0; k < columns; ++k) {
+        gram(k, k) += 1 / (differs * differs);
+        right[k] += mean / (differs * differs);
+    }
+    const Cholesky factor{gram};
+    const std::vector<double> watts = factor.solve(std::move(right));
+    double weight = 0;
+    double centre = 0;
+    double square = 0;
+    for (std::size_t k = 0; k < columns; ++k) {
+        if (parts[k] != 1 || all[k] <= 0) continue;
+        weight += all[k];
+        const double off = watts[k] - centre;
+        centre += off * all[k] / weight;
+        square += off * (watts[k] - centre) * all[k];
+    }
+    const double variance =
+        weight > 0 ? std::min(square / weight, differs * differs) : differs * differs;
+    SymmetricMatrix errors{columns};
+    for (std::size_t j = 0; j < whole.size(); ++j) {
+        if (skips(j) || parts[whole[j]] < 2 || fine.shares[j] <= 0) continue;
+        std::vector<double> by = factor.solve(cross[j]);  // of the columns, for 1 W of the kernel
+        by[whole[j]] -= fine.shares[j] / all[whole[j]];
+        errors.add_outer(by, variance);
+    }
+    return errors;
+}
 
 }  // namespace kdvfs::inline v0_3::measure
