@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
+#include <kdvfs/error.hpp>
 #include <kdvfs/tune/validation.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace kdvfs::tune {
@@ -60,6 +62,24 @@ TEST(Validation, EndsOnceTheVerdictIsKnown) {
     const Validation undecided = judge(-8, 0.5, -8, 10);
     EXPECT_EQ(undecided.verdict(), Verdict::undecided);
     EXPECT_EQ(undecided.pairs, 40U);
+}
+
+TEST(Validation, ThatHasTooFewPairsForAnIntervalIsReadBack) {
+    for (const double noise_pct : {0.0, 1.0}) {
+        std::mt19937_64 random{5};
+        const Validation found = validate(promise(-8), 2, runs(random, 0.2, -8, noise_pct));
+        EXPECT_FALSE(found.time.is_known());
+        EXPECT_TRUE(found.energy.contains(100)) << "anything may be true";
+        const std::string text = to_json(found, "g");
+        EXPECT_NE(text.find("\"low_pct\": null"), std::string::npos) << text;
+        const Validation read = parse_validation(text, "kept.json");
+        EXPECT_DOUBLE_EQ(read.time.mean, found.time.mean);
+        EXPECT_FALSE(read.energy.is_known());
+        EXPECT_EQ(to_json(read, "g"), text);
+    }
+    std::string half = to_json({.pairs = 4}, "g");
+    half.replace(half.find("\"low_pct\": 0.0"), 14, "\"low_pct\": null");
+    EXPECT_THROW(static_cast<void>(parse_validation(half, "kept.json")), Error) << "of one end";
 }
 
 TEST(Validation, EachVerdictHasItsExitStatus) {

@@ -109,11 +109,12 @@ inline void add_plan_charts(Page& page, const Inputs& inputs) {
         "), negative is saved.");
     add_plan_table(page, plans.points);
     Plane plane{{}, {}, plans.points};
-    for (const NamedValidation& validation : inputs.validations)
-        plane.plans.push_back({"kept: " + validation.name, validation.found.time.mean,
-                               validation.found.energy.mean,
-                               (validation.found.time.high - validation.found.time.low) / 2,
-                               (validation.found.energy.high - validation.found.energy.low) / 2});
+    const auto half_width = [](const kdvfs::tune::PercentInterval& found) {
+        return found.is_known() ? (found.high - found.low) / 2 : 0;
+    };
+    for (const auto& [name, found] : inputs.validations)
+        plane.plans.push_back({"kept: " + name, found.time.mean, found.energy.mean,
+                               half_width(found.time), half_width(found.energy)});
     if (table) {
         plane.frontier = frontier_points(*table, *noise);
         plane.clocks = shared_clock_points(*table, *noise);

@@ -30,8 +30,12 @@ inline std::string validation_text(const kdvfs::tune::Validation& found) {
     const auto line = [&](const char* what, double promised,
                           const kdvfs::tune::PercentInterval& validated,
                           kdvfs::tune::Verdict verdict) {
-        return kdvfs::io::format_text("%-8s %+10.3f %% %+10.3f %%  [%+.3f, %+.3f]  %s\n", what,
-                                      promised, validated.mean, validated.low, validated.high,
+        const std::string interval =
+            validated.is_known()
+                ? kdvfs::io::format_text("[%+.3f, %+.3f]", validated.low, validated.high)
+                : "not known";
+        return kdvfs::io::format_text("%-8s %+10.3f %% %+10.3f %%  %s  %s\n", what, promised,
+                                      validated.mean, interval.c_str(),
                                       std::string{to_string(verdict)}.c_str());
     };
     std::string text =

@@ -83,7 +83,8 @@ private:
 
 /// The mean of paired changes and an interval that holds the true mean at all times at once with
 /// 95 % probability, so that one may look after each pair and stop (`t_sequence_half_width`, with a
-/// prior for a few pairs). @pre two changes or more
+/// prior for a few pairs). Its ends are infinite where so few changes say nothing: below four.
+/// @pre two changes or more
 KDVFS_INLINE PercentInterval anytime_interval(const std::vector<double>& changes);
 
 /// Compares a plan with the baseline by fresh runs, in pairs of random order, so that drift weighs
@@ -100,14 +101,16 @@ KDVFS_INLINE Validation validate(const Plan& plan, std::size_t pairs,
 /// Validation files: `{"gpu","pairs","too_few_pairs","verdict","time_bound_pct",`
 /// `"promised":{"time_pct","energy_pct"},"time":{"verdict","limit_pct","mean_pct","low_pct",`
 /// `"high_pct"},"energy":{...}}`, percent against the baseline; a verdict is "kept", "broken",
-/// "undecided" or "nothing to gain"; `time_bound_pct` is null where the plan had no bound.
+/// "undecided" or "nothing to gain"; `time_bound_pct` is null where the plan had no bound,
+/// `low_pct` and `high_pct` where too few pairs give no interval.
 namespace kdvfs::inline v0_3::tune {
 
 /// What a validation found, as a validation file:
 /// `{"gpu","pairs","too_few_pairs","verdict","time_bound_pct",`
 /// `"promised":{"time_pct","energy_pct"},"time":{"verdict","limit_pct","mean_pct","low_pct",`
 /// `"high_pct"},"energy":{...}}`, percent against the baseline; a verdict is "kept", "broken",
-/// "undecided" or "nothing to gain"; `time_bound_pct` is null where the plan had no bound.
+/// "undecided" or "nothing to gain"; `time_bound_pct` is null where the plan had no bound,
+/// `low_pct` and `high_pct` where too few pairs give no interval.
 KDVFS_INLINE std::string to_json(const Validation& found, const std::string& gpu);
 
 /// Reads a validation file; errors call the input `file`.

@@ -26,8 +26,8 @@ inline Chart promise_chart(const std::vector<NamedValidation>& validations) {
         const auto add = [&, label = name](const char* what, double promised,
                                            const kdvfs::tune::PercentInterval& kept) {
             auto& [low, high] = ranges.try_emplace(what, promised, promised).first->second;
-            low = std::min({low, promised, kept.low});
-            high = std::max({high, promised, kept.high});
+            low = std::min({low, promised, kept.is_known() ? kept.low : kept.mean});
+            high = std::max({high, promised, kept.is_known() ? kept.high : kept.mean});
             rows.push_back({{"plan", label},
                             {"what", what},
                             {"kind", "promised"},

@@ -9,12 +9,14 @@
 
 namespace kdvfs::inline v0_3::tune {
 
-/// A mean with its 95 % interval, in percent of change; negative = saved.
+/// A mean with its 95 % interval, in percent of change; negative = saved. The ends are infinite
+/// where the interval is not known.
 struct PercentInterval {
     double mean = 0;
     double low = 0;
     double high = 0;
 
+    [[nodiscard]] bool is_known() const { return std::isfinite(high - low); }
     [[nodiscard]] bool contains(double percent) const { return low <= percent && percent <= high; }
 };
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -22,19 +23,31 @@ namespace kdvfs::inline v0_3::tune {
 
 namespace detail {
 
+inline PercentInterval unknown_around(double mean) {
+    constexpr double anything = std::numeric_limits<double>::infinity();
+    return {mean, -anything, anything};
+}
+
 inline nlohmann::ordered_json interval_json(const PercentInterval& interval, Verdict verdict,
                                             double limit) {
-    return {{"verdict", to_string(verdict)},
-            {"limit_pct", limit},
-            {"mean_pct", interval.mean},
-            {"low_pct", interval.low},
-            {"high_pct", interval.high}};
+    nlohmann::ordered_json json{{"verdict", to_string(verdict)},
+                                {"limit_pct", limit},
+                                {"mean_pct", interval.mean},
+                                {"low_pct", nullptr},
+                                {"high_pct", nullptr}};
+    if (interval.is_known()) {
+        json["low_pct"] = interval.low;
+        json["high_pct"] = interval.high;
+    }
+    return json;
 }
 
 inline PercentInterval read_interval(const PlanFields& fields) {
     constexpr double lowest = -1e300;
-    return {fields.number("mean_pct", lowest), fields.number("low_pct", lowest),
-            fields.number("high_pct", lowest)};
+    const double mean = fields.number("mean_pct", lowest);
+    if (fields.get("low_pct").is_null() && fields.get("high_pct").is_null())
+        return unknown_around(mean);
+    return {mean, fields.number("low_pct", lowest), fields.number("high_pct", lowest)};
 }
 
 }  // namespace detail
@@ -73,8 +86,9 @@ KDVFS_INLINE PercentInterval anytime_interval(const std::vector<double>& changes
     for (const double change : changes) mean += change / n;
     double squares = 0;
     for (const double change : changes) squares += (change - mean) * (change - mean);
-    const double half = std::sqrt(squares / (n - 1)) *
-                        detail::t_sequence_half_width(changes.size(), prior_variance);
+    const double width = detail::t_sequence_half_width(changes.size(), prior_variance);
+    if (!std::isfinite(width)) return detail::unknown_around(mean);
+    const double half = std::sqrt(squares / (n - 1)) * width;
     return {mean, mean - half, mean + half};
 }
 
