@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -298,6 +299,24 @@ TEST(SeveralGpus, EachHasItsSessionAndEqualOnesShareAPlan) {
     EXPECT_EQ(follow.of_rank(1).file, folder / "plan.rank1.json");
     EXPECT_EQ(follow.of_rank(0).file, folder / "plan.json");
     std::filesystem::remove_all(folder);
+}
+
+TEST_F(RecordedProgram, GoesOnWhereItsStatusCannotBeWritten) {
+    const std::string folder = "/proc/self/no_such_folder";
+    ::setenv("KDVFS_STATUS", (folder + "/status.json").c_str(), 1);
+    ::testing::internal::CaptureStderr();
+    {
+        const Gpu gpu = simulated::open(device, {});
+        const Session<Policies> session{gpu, parse_session_mode("measure")};
+        session.next_iteration();
+        iterate(session);
+        EXPECT_EQ(gpu.report().scopes.scopes, 18U);
+    }
+    ::unsetenv("KDVFS_STATUS");
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const std::size_t first = said.find(folder);
+    EXPECT_NE(first, std::string::npos) << said;
+    EXPECT_EQ(said.find(folder, first + 1), std::string::npos) << "it is said once: " << said;
 }
 
 TEST_F(RecordedProgram, IsMeasuredOrLeftAlone) {

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -70,7 +71,8 @@ KDVFS_INLINE SessionMode session_mode_from_environment(SessionMode otherwise) {
 
 namespace detail {
 
-/// Writes the status file once a second, and at the session's end.
+/// Writes the status file once a second, and at the session's end. Where it cannot be written, the
+/// first failure is said on stderr, and the program goes on.
 class StatusWriter {
 public:
     StatusWriter(const Gpu& gpu, kdvfs::detail::GpuService& service, SessionMode::Kind kind,
@@ -87,17 +89,12 @@ public:
         status_.sample_period = service.sample_period();
         status_.measure_only = gpu.measure_only();
         status_.grid_points = clock_grid(gpu.supported_clocks()).size();
-        write();
+        write_or_say();
     }
     StatusWriter(const StatusWriter&) = delete;
     StatusWriter& operator=(const StatusWriter&) = delete;
     ~StatusWriter() {
-        if (kdvfs::detail::fork_generation() != generation_) return;
-        try {
-            write();
-        } catch (const Error& error) {
-            std::fprintf(stderr, "kdvfs: %s\n", error.what());
-        }
+        if (kdvfs::detail::fork_generation() == generation_) write_or_say();
     }
 
     void next_iteration() {
@@ -105,16 +102,19 @@ public:
         const bool ended = sweep_ && !reported_end_ && sweep_->progress().done;
         if (!ended && std::chrono::steady_clock::now() < next_) return;
         reported_end_ = reported_end_ || ended;
-        // The program goes on where the disk is full; the next second may be better.
-        try {
-            write();
-        } catch (const Error& error) {
-            next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
-            if (!std::exchange(failed_, true)) std::fprintf(stderr, "kdvfs: %s\n", error.what());
-        }
+        write_or_say();
     }
 
 private:
+    /// Where the disk is full, the next second may be better.
+    void write_or_say() noexcept {
+        try {
+            write();
+        } catch (const std::exception& error) {
+            if (!std::exchange(failed_, true)) std::fprintf(stderr, "kdvfs: %s\n", error.what());
+        }
+        next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+    }
     void write() {
         if (sweep_) status_.sweep = sweep_->progress();
         if (comparison_ != nullptr) status_.pairs = comparison_->pairs();
@@ -125,7 +125,6 @@ private:
             }
         }
         kdvfs::detail::write_file_atomically(file_, to_json(status_));
-        next_ = std::chrono::steady_clock::now() + std::chrono::seconds{1};
     }
 
     Gpu gpu_;  // which keeps the service
