@@ -116,12 +116,26 @@ TEST(Metrics, HaveWhatWasSavedByAllProcessesOfABoard) {
     json process = process_with(json::array({row("gemm", 2, energy(8))}));
     process["devices"][0]["saving"] = {
         {"saved_j", 500}, {"saved_low_j", 470}, {"saved_high_j", 560}, {"lost_s", 1.5}};
-    const std::string text =
-        prometheus_text({process, process, process_with(json::array({row("gemm", 2, energy(8))}))});
+    const json other = process_with(json::array({row("gemm", 2, energy(8))}));
+    const std::string text = prometheus_text({from(0, process), from(1, process), from(2, other)});
     for (const char* line : {"kdvfs_saved_joules{hw_id=\"0000:1b:00.0\"} 1000\n",
                              "kdvfs_saved_low_joules{hw_id=\"0000:1b:00.0\"} 957.573593\n",
                              "kdvfs_saved_high_joules{hw_id=\"0000:1b:00.0\"} 1084.85281\n",
                              "kdvfs_lost_seconds{hw_id=\"0000:1b:00.0\"} 3\n"})
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
+TEST(Metrics, HaveWhatWasSavedOnASharedBoardOnce) {
+    json process = process_with(json::array({row("gemm", 2, energy(8))}));
+    json other = process;  // it sees most of the board, and does not tune itself
+    other["devices"][0]["report"]["totals"]["counter_j"] = 200;
+    process["devices"][0]["saving"] = {
+        {"saved_j", 500}, {"saved_low_j", 470}, {"saved_high_j", 560}, {"lost_s", 1.5}};
+    const std::string text =
+        prometheus_text({from(0, process), from(0.5, process), from(0.7, other), from(3, process)});
+    for (const char* line : {"kdvfs_saved_joules{hw_id=\"0000:1b:00.0\"} 1000\n",
+                             "kdvfs_saved_low_joules{hw_id=\"0000:1b:00.0\"} 957.573593\n",
+                             "kdvfs_lost_seconds{hw_id=\"0000:1b:00.0\"} 4.5\n"})
         EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 

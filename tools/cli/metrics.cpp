@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace cli {
 namespace {
@@ -100,24 +102,35 @@ std::string range_text(const std::map<std::string, std::map<std::string, Share>>
     return energy.text() + half.text() + seconds.text() + runs.text();
 }
 
-/// What programs that tune themselves have saved, by board: sums over processes, whose errors are
-/// independent of one another.
-std::string saving_text(const std::vector<json>& processes, const MetricLabels& constant) {
+/// What programs that tune themselves have saved, by board. Processes that were on a board at the
+/// same time compare the energy of the whole board: the first of them that tunes itself stands for
+/// all. Those after one another add up, and their errors are independent. Each has lost its own
+/// time.
+std::string saving_text(const std::vector<json>& processes, const std::vector<BoardUse>& uses,
+                        const MetricLabels& constant) {
+    std::map<const json*, const json*> savings;  // by report
+    for (const json& process : processes)
+        for (const json& device : process["devices"])
+            if (device.contains("saving")) savings[&device["report"]] = &device["saving"];
     std::map<std::string, kdvfs::tune::LedgerTotal> boards;
-    for (const json& process : processes) {
-        for (const json& device : process["devices"]) {
-            if (!device.contains("saving")) continue;
-            const json& saving = device["saving"];
-            const double joules = saving.value("saved_j", 0.0);
-            boards[device["report"]["device"].value("address", "")].add(
-                {.id = {},
-                 .saved = {joules},
-                 .saved_low = {saving.value("saved_low_j", joules)},
-                 .saved_high = {saving.value("saved_high_j", joules)},
-                 .lost = kdvfs::Seconds{saving.value("lost_s", 0.0)}});
+    for (const BoardUse& use : uses) {
+        bool counted = false;
+        for (const json* report : use.reports) {
+            const auto found = savings.find(report);
+            if (found == savings.end()) continue;
+            const json& saving = *found->second;
+            kdvfs::tune::LedgerSegment segment;
+            segment.lost = kdvfs::Seconds{saving.value("lost_s", 0.0)};
+            if (!std::exchange(counted, true)) {
+                segment.saved = {saving.value("saved_j", 0.0)};
+                segment.saved_low = {saving.value("saved_low_j", segment.saved.count)};
+                segment.saved_high = {saving.value("saved_high_j", segment.saved.count)};
+            }
+            boards[use.address].add(segment);
         }
     }
-    Metric joules{"kdvfs_saved_joules", "gauge", "Joules saved against the clocks as found."};
+    Metric joules{"kdvfs_saved_joules", "gauge",
+                  "Joules saved against the clocks as found; once where processes share a board."};
     Metric low{"kdvfs_saved_low_joules", "gauge",
                "Lower end of the 95 % interval of kdvfs_saved_joules."};
     Metric high{"kdvfs_saved_high_joules", "gauge",
@@ -140,7 +153,8 @@ std::string prometheus_text(const std::vector<json>& processes, const MetricLabe
     std::map<std::string, std::map<Kernel, Share>> boards;
     std::map<std::string, std::map<std::string, Share>> ranges;      // by address and path
     std::map<std::string, std::pair<std::string, double>> counters;  // name and joules, by address
-    for (const BoardUse& use : board_uses(processes)) {
+    const std::vector<BoardUse> uses = board_uses(processes);
+    for (const BoardUse& use : uses) {
         auto& [name, joules] = counters[use.address];
         name = use.name;
         joules += use.joules();
@@ -200,7 +214,7 @@ std::string prometheus_text(const std::vector<json>& processes, const MetricLabe
         }
     }
     return processes_seen.text() + board.text() + energy.text() + half.text() + seconds.text() +
-           launches.text() + range_text(ranges, constant) + saving_text(processes, constant);
+           launches.text() + range_text(ranges, constant) + saving_text(processes, uses, constant);
 }
 
 }  // namespace cli
