@@ -77,7 +77,9 @@ TEST(Validation, ThatHasTooFewPairsForAnIntervalIsReadBack) {
         EXPECT_FALSE(read.energy.is_known());
         EXPECT_EQ(to_json(read, "g"), text);
     }
-    std::string half = to_json({.pairs = 4}, "g");
+    Validation one_end;
+    one_end.pairs = 4;
+    std::string half = to_json(one_end, "g");
     half.replace(half.find("\"low_pct\": 0.0"), 14, "\"low_pct\": null");
     EXPECT_THROW(static_cast<void>(parse_validation(half, "kept.json")), Error) << "of one end";
 }
