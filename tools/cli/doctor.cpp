@@ -390,8 +390,7 @@ private:
     /// A watchdog frees the clocks of a killed program by this command.
     void look_at_nvidia_smi() {
         const fs::path command = kdvfs::io::find_program(
-            "nvidia-smi",
-            machine_.environment("PATH") + ':' + std::string{kdvfs::io::usual_folders},
+            "nvidia-smi", machine_.environment("PATH") + ':' + kdvfs::io::usual_folders,
             machine_.root);
         if (!command.empty()) {
             add(State::ok, "nvidia-smi", "/" + command.lexically_relative(machine_.root).string());

@@ -651,8 +651,8 @@ private:
         const bool all_in = drained_ + lost_ >= windows_.expected();
         if (all_in) forget_broken(windows_.window());
         // The next one may be metered, too: what ran in between was not.
-        const bool has_ended = seen_window_ < windows_.stretch_of(windows_.window());
-        if (all_in && has_ended && seen_window_ != closed_window_) {
+        if (all_in && seen_window_ != closed_window_ &&
+            seen_window_ < windows_.stretch_of(windows_.window())) {
             mark_metering(last_timestamp_, false);
             if (std::exchange(in_iteration_, false)) end_iteration(!has_begun_);
             closed_window_ = seen_window_;

@@ -34,7 +34,7 @@ inline std::string_view environment(const char* name) {
 }
 
 /// Where a machine's programs are, whatever PATH says.
-inline constexpr std::string_view usual_folders = "/usr/bin:/bin:/usr/sbin:/sbin";
+inline constexpr const char* usual_folders = "/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Finds a program as a shell does.
 /// @param folders  separated by colons; a name with a slash is looked for in none of them

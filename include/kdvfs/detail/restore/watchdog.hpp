@@ -285,7 +285,7 @@ private:
         std::vector<char*> arguments;
         for (std::string& word : words) arguments.push_back(word.data());
         arguments.push_back(nullptr);
-        std::string path = "PATH=" + std::string{io::usual_folders};
+        std::string path = std::string{"PATH="} + io::usual_folders;
         char locale[] = "LC_ALL=C";
         char* environment[] = {path.data(), locale, nullptr};
 

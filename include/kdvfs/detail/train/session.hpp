@@ -584,10 +584,9 @@ private:
                                                   {},
                                                   Seconds{1}};
         try {
-            const auto paths = tune::detail::pipeline_paths(
+            return tune::detail::pipeline_paths(
                 tune::detail::ProfileStore{store, kdvfs::detail::environment("KDVFS_SITE_STORE")}
                     .file_of(program));
-            return {paths.begin(), paths.end()};
         } catch (const std::exception&) {  // the disk is full, or it is another user's
             return {};
         }
@@ -669,16 +668,25 @@ private:
             found.add_found(scopes_.kernels().at(order[k]), durations[k]);
         return found;
     }
+    static std::vector<RankCurves> rank_curves(const std::vector<std::string>& texts) {
+        std::vector<RankCurves> all;
+        for (const std::string& text : texts) all.push_back(parse_rank_curves(text));
+        return all;
+    }
     /// @param found what all ranks say of their operations as found
     /// @returns whether the store has the case of this program: others have the same schedule
     bool take_stored(const std::vector<std::string>& found) {
-        return std::any_of(cases_.begin(), cases_.end(),
-                           [&](const auto& file) { return take_stored(file, found); });
-    }
-    bool take_stored(const std::filesystem::path& file, const std::vector<std::string>& found) {
+        if (cases_.empty()) return false;
         try {
-            std::vector<RankCurves> all;
-            for (const std::string& text : found) all.push_back(parse_rank_curves(text));
+            const std::vector<RankCurves> all = rank_curves(found);
+            return std::any_of(cases_.begin(), cases_.end(),
+                               [&](const auto& file) { return take_stored(file, all); });
+        } catch (const Error&) {  // what a rank says is damaged
+            return false;
+        }
+    }
+    bool take_stored(const std::filesystem::path& file, const std::vector<RankCurves>& all) {
+        try {
             Pipeline stored = same_order(
                 parse_pipeline_case(tune::read_trusted_file(file), file.string()).pipeline);
             const std::vector<Megahertz> clocks = gpu_.supported_clocks().core.listed;
@@ -714,10 +722,8 @@ private:
         run_->end_exploring();
         if (ranks_->rank() != 0) return;
         measured_.reset();
-        std::vector<RankCurves> all;
         try {
-            for (const std::string& text : texts) all.push_back(parse_rank_curves(text));
-            measured_ = measured_pipeline(order_, all);
+            measured_ = measured_pipeline(order_, rank_curves(texts));
             keep_case();
         } catch (const Error& error) {
             unplanned_ = error.what();

@@ -14,7 +14,6 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -65,11 +64,11 @@ inline std::filesystem::path experience_path(std::filesystem::path profile) {
 }
 /// Where cases of pipelines (`train::Session`) are, whose operations are measured instead of
 /// kernels: several models have the same schedule.
-inline std::array<std::filesystem::path, 4> pipeline_paths(const std::filesystem::path& profile) {
-    std::array<std::filesystem::path, 4> paths;
-    for (std::size_t i = 0; i < paths.size(); ++i)
-        paths[i] = std::filesystem::path{profile}.replace_extension(
-            ".pipeline" + (i == 0 ? std::string{} : '-' + std::to_string(i + 1)) + ".json");
+inline std::vector<std::filesystem::path> pipeline_paths(const std::filesystem::path& profile) {
+    std::vector<std::filesystem::path> paths;
+    for (const char* number : {"", "-2", "-3", "-4"})
+        paths.push_back(std::filesystem::path{profile}.replace_extension(std::string{".pipeline"} +
+                                                                         number + ".json"));
     return paths;
 }
 // What a run may hand to the next one, at most.

@@ -30,16 +30,11 @@ inline PercentInterval unknown_around(double mean) {
 
 inline nlohmann::ordered_json interval_json(const PercentInterval& interval, Verdict verdict,
                                             double limit) {
-    nlohmann::ordered_json json{{"verdict", to_string(verdict)},
-                                {"limit_pct", limit},
-                                {"mean_pct", interval.mean},
-                                {"low_pct", nullptr},
-                                {"high_pct", nullptr}};
-    if (interval.is_known()) {
-        json["low_pct"] = interval.low;
-        json["high_pct"] = interval.high;
-    }
-    return json;
+    return {{"verdict", to_string(verdict)},
+            {"limit_pct", limit},
+            {"mean_pct", interval.mean},
+            {"low_pct", interval.low},  // the text of an infinite number is null
+            {"high_pct", interval.high}};
 }
 
 inline PercentInterval read_interval(const PlanFields& fields) {

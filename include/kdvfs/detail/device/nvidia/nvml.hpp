@@ -30,9 +30,8 @@ public:
     /// @param library_folder where NVML was found
     NvmlRestorer(const std::string& name, std::string library_folder)
         : library_folder_{std::move(library_folder)} {
-        const std::string folders = std::string{io::environment("PATH")} + ':' +
-                                    std::string{io::usual_folders} + ':' + library_folder_ + ':' +
-                                    library_folder_ + "/../bin";
+        const std::string folders = std::string{io::environment("PATH")} + ':' + io::usual_folders +
+                                    ':' + library_folder_ + ':' + library_folder_ + "/../bin";
         path_ = io::find_program(name, folders);
         if (!path_.empty()) return;
         missing_ = name +
