@@ -3,6 +3,7 @@
 find_package(Eigen3 REQUIRED NO_MODULE)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
+find_package(Python3 3.9 QUIET COMPONENTS Interpreter)  # once: each time costs a second
 find_package(RocmSmi QUIET)  # the library needs it at run time at most; tests and benchmarks do more
 enable_testing()
 

@@ -4,7 +4,6 @@
 option(KDVFS_OLD_GLIBC "Let the installed programs run on glibc 2.28 and newer" ON)
 
 find_program(KDVFS_OBJDUMP objdump)
-find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
 mark_as_advanced(KDVFS_OBJDUMP)
 set(kdvfs_old_glibc OFF)
 if(KDVFS_OLD_GLIBC AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND KDVFS_OBJDUMP AND Python3_FOUND AND

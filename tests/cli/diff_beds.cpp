@@ -73,6 +73,8 @@ bool judge(const char* what, int count, int pairs, double least, double most, bo
 bool run(const Bed& bed, const std::vector<Case>& cases, int pairs, std::uint64_t first) {
     int alarms = 0;
     std::vector<int> found(cases.size());
+    // What is only shown is worth its time where there are enough pairs for a share.
+    const auto asked = [&](const Case& each) { return each.judged || pairs >= 10; };
     for (int i = 0; i < pairs; ++i) {
         const std::uint64_t seed = first + static_cast<std::uint64_t>(i);
         std::uint64_t again = 1000 * seed;
@@ -82,12 +84,14 @@ bool run(const Bed& bed, const std::vector<Case>& cases, int pairs, std::uint64_
         const cli::DiffItems before = of({});
         alarms += differs(cli::diff_reports(before, of({}), 0)) ? 1 : 0;
         for (std::size_t k = 0; k < cases.size(); ++k) {
+            if (!asked(cases[k])) continue;
             found[k] += finds(cli::diff_reports(before, of(cases[k].change), 0), cases[k]) ? 1 : 0;
         }
     }
     std::printf("%s\n", bed.name.c_str());
     bool good = judge("false alarms, any difference", alarms, pairs, 0, 5);
     for (std::size_t k = 0; k < cases.size(); ++k) {
+        if (!asked(cases[k])) continue;
         good = judge(cases[k].what, found[k], pairs, 95, 100, cases[k].judged) && good;
     }
     return good;

@@ -11,7 +11,7 @@ set(strong ${symbols})
 list(FILTER strong EXCLUDE REGEX " [VWU] [0-9a-f]")
 list(FILTER strong EXCLUDE REGEX "^every_header_was_included\\(\\) ")
 list(LENGTH symbols count)
-if(count LESS 100)
+if(count LESS 50)  # clang makes code of what is called alone
     message(FATAL_ERROR "${OBJECT} has ${count} symbols: it is not made of the headers")
 endif()
 if(strong)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 # Code blocks and commands of the documents: compiled, run or checked.
-find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
 if(NOT Python3_Interpreter_FOUND OR NOT TARGET kdvfs_c OR NOT TARGET kdvfs_cli OR CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     return()
 endif()

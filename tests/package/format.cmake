@@ -6,7 +6,6 @@ add_test(NAME package/clang_format
 set_tests_properties(package/clang_format PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
 
 # What users read names nothing of `detail`.
-find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND)
     add_test(NAME package/public_face
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/public_face.py ${PROJECT_SOURCE_DIR})

@@ -6,27 +6,39 @@
 # kdvfs_includes(HEADER OUT): all that HEADER includes, itself or through headers of kdvfs; what is
 # asked for with __has_include is left out.
 function(kdvfs_includes header out)
+    set(found ${header})
     set(open ${header})
-    set(closed)
-    set(found)
     while(open)
         list(POP_FRONT open next)
-        if(next IN_LIST closed OR NOT EXISTS ${PROJECT_SOURCE_DIR}/include/${next})
-            continue()
-        endif()
-        list(APPEND closed ${next})
-        file(READ ${PROJECT_SOURCE_DIR}/include/${next} text)
-        string(REGEX MATCHALL "# *include <[^>]+>" lines "${text}")
-        foreach(line ${lines})
-            string(REGEX REPLACE ".*<(.*)>" "\\1" included "${line}")
-            string(FIND "${text}" "__has_include(<${included}>)" optional)
-            if(optional EQUAL -1)
-                list(APPEND found ${included})
-                list(APPEND open ${included})
-            endif()
-        endforeach()
+        kdvfs_own_includes(${next} includes)
+        list(REMOVE_ITEM includes ${found} "")
+        list(APPEND found ${includes})
+        list(APPEND open ${includes})
     endwhile()
+    list(POP_FRONT found)
     set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# kdvfs_own_includes(HEADER OUT): what HEADER itself includes, read once; nothing where it is not of kdvfs.
+function(kdvfs_own_includes header out)
+    get_property(known GLOBAL PROPERTY kdvfs_includes_of_${header} SET)
+    if(NOT known)
+        set(includes)
+        if(EXISTS ${PROJECT_SOURCE_DIR}/include/${header})
+            file(READ ${PROJECT_SOURCE_DIR}/include/${header} text)
+            string(REGEX MATCHALL "# *include <[^>]+>" lines "${text}")
+            foreach(line ${lines})
+                string(REGEX REPLACE ".*<(.*)>" "\\1" included "${line}")
+                string(FIND "${text}" "__has_include(<${included}>)" optional)
+                if(optional EQUAL -1)
+                    list(APPEND includes ${included})
+                endif()
+            endforeach()
+        endif()
+        set_property(GLOBAL PROPERTY kdvfs_includes_of_${header} "${includes}")
+    endif()
+    get_property(includes GLOBAL PROPERTY kdvfs_includes_of_${header})
+    set(${out} ${includes} PARENT_SCOPE)
 endfunction()
 
 # What is not installed here, as patterns of its headers.
@@ -127,27 +139,31 @@ endforeach()
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/everything.hpp CONTENT "${everything}")
 configure_file(poisoned.cpp.in headers/poisoned.cpp @ONLY)
 set(poisoned ${CMAKE_CURRENT_BINARY_DIR}/headers/poisoned.cpp)
-# The compiler of this build makes code of them below.
+# One compiler makes code of them: in a short build the other one, as all else there is compiled with
+# the compiler of the build.
 set(other_compilers ${kdvfs_compilers})
+set(makes_code ${CMAKE_CXX_COMPILER})
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     list(REMOVE_ITEM other_compilers ${KDVFS_GXX})
 else()
     list(REMOVE_ITEM other_compilers ${KDVFS_CLANGXX})
 endif()
+if(KDVFS_SHORT_BUILD AND other_compilers)
+    list(POP_FRONT other_compilers makes_code)
+endif()
 kdvfs_compile(header_stamps poisoned ${poisoned} ${other_compilers})
-add_custom_target(headers_compile ALL DEPENDS ${header_stamps})
+# Every header, and nothing that a second file of the same program would define again.
+set(every_header ${CMAKE_CURRENT_BINARY_DIR}/headers/every_header.o)
+add_custom_command(OUTPUT ${every_header}
+    COMMAND ${makes_code} ${header_flags} -O0 -MD -MF ${every_header}.d -MT ${every_header}
+            -c ${poisoned} -o ${every_header}
+    DEPENDS ${poisoned} DEPFILE ${every_header}.d COMMENT "Compiling all headers together" VERBATIM)
+add_custom_target(headers_compile ALL DEPENDS ${header_stamps} ${every_header})
 add_custom_target(all_headers_compile DEPENDS ${soak_header_stamps})
 add_dependencies(soak_programs all_headers_compile)
 
-# Every header, and nothing that a second file of the same program would define again.
-add_library(every_header OBJECT ${poisoned})
-target_compile_definitions(every_header PRIVATE OMPI_SKIP_MPICXX)
-target_compile_options(every_header PRIVATE -UKDVFS_COMPILED -O0)
-target_link_libraries(every_header PRIVATE kdvfs::kdvfs kdvfs::tune Threads::Threads kdvfs_warnings
-    $<TARGET_NAME_IF_EXISTS:HipHost::HipHost> kdvfs::nvidia
-    $<$<TARGET_EXISTS:MPI::MPI_CXX>:kdvfs::mpi>)
 add_test(NAME package/defined_once
-         COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DOBJECT=$<TARGET_OBJECTS:every_header>
+         COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DOBJECT=${every_header}
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/defined_once.cmake)
 
 # Where the vendors' headers may be included, and a proof that the question can be answered "no".

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # cmake -DSOURCE_DIR=folder -DWORK=folder -DPRESET=name -DCOMPILER=path -DFLAGS=... -P preset_flags.cmake
-# Compiles a small program of the tree with the compiler and the flags of one preset, and with the
+# Compiles a small program of the examples with the compiler and the flags of one preset, and with the
 # project's warnings as errors: a preset that cannot build is seen before somebody needs it.
 cmake_minimum_required(VERSION 3.25)
 file(READ ${SOURCE_DIR}/CMakePresets.json presets)
@@ -22,7 +22,7 @@ endif()
 string(JSON preset_flags GET "${variables}" CMAKE_CXX_FLAGS)
 separate_arguments(preset_flags)
 file(MAKE_DIRECTORY ${WORK})
-execute_process(COMMAND ${compiler} ${FLAGS} ${preset_flags} -c ${SOURCE_DIR}/tools/attach/kokkos.cpp
+execute_process(COMMAND ${compiler} ${FLAGS} ${preset_flags} -c ${SOURCE_DIR}/examples/self_tuning/self_tuning.cpp
                         -o ${WORK}/${PRESET}.o
                 OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE status)
 if(status)

@@ -61,7 +61,6 @@ endif()
 # The Python program, as printed.
 file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/readme_script.py CONTENT "${script}\n")
 file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/readme_script.txt CONTENT "${script_output}\n")
-find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND AND TARGET kdvfs_c AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     add_test(NAME package/readme_output_python
              COMMAND ${CMAKE_COMMAND} "-DPROGRAM=${Python3_EXECUTABLE};${CMAKE_CURRENT_BINARY_DIR}/readme_script.py"

@@ -49,41 +49,41 @@ using Address = const void*;
 
 }  // namespace
 
-#define KDVFS_EXPORTED extern "C" __attribute__((visibility("default"))) void
+#define KOKKOS_HOOK extern "C" __attribute__((visibility("default"))) void
 /// The other tool's function of the same name, looked up once.
 #define NEXT(function)                                          \
     static const auto next = find_next(#function, &(function)); \
     if (next != nullptr && next != &(function)) next
 
 /// Kokkos would wait for the GPU after every kernel, unless the other tool asks for it.
-KDVFS_EXPORTED kokkosp_request_tool_settings(std::uint32_t count, ToolSettings* settings) {
+KOKKOS_HOOK kokkosp_request_tool_settings(std::uint32_t count, ToolSettings* settings) {
     if (next_tool() == nullptr) settings->requires_global_fencing = false;
     NEXT(kokkosp_request_tool_settings)(count, settings);
 }
-KDVFS_EXPORTED kokkosp_init_library(int sequence, std::uint64_t version, std::uint32_t devices,
+KOKKOS_HOOK kokkosp_init_library(int sequence, std::uint64_t version, std::uint32_t devices,
                                     void* info) {
     NEXT(kokkosp_init_library)(sequence, version, devices, info);
 }
-KDVFS_EXPORTED kokkosp_finalize_library() { NEXT(kokkosp_finalize_library)(); }
-KDVFS_EXPORTED kokkosp_parse_args(int count, char** words) {
+KOKKOS_HOOK kokkosp_finalize_library() { NEXT(kokkosp_finalize_library)(); }
+KOKKOS_HOOK kokkosp_parse_args(int count, char** words) {
     NEXT(kokkosp_parse_args)(count, words);
 }
-KDVFS_EXPORTED kokkosp_print_help(char* name) { NEXT(kokkosp_print_help)(name); }
-KDVFS_EXPORTED kokkosp_provide_tool_programming_interface(std::uint32_t count, Address functions) {
+KOKKOS_HOOK kokkosp_print_help(char* name) { NEXT(kokkosp_print_help)(name); }
+KOKKOS_HOOK kokkosp_provide_tool_programming_interface(std::uint32_t count, Address functions) {
     NEXT(kokkosp_provide_tool_programming_interface)(count, functions);
 }
-KDVFS_EXPORTED kokkosp_declare_metadata(const char* key, const char* value) {
+KOKKOS_HOOK kokkosp_declare_metadata(const char* key, const char* value) {
     NEXT(kokkosp_declare_metadata)(key, value);
 }
 
 #define KDVFS_KERNEL(kind)                                                      \
-    KDVFS_EXPORTED kokkosp_begin_##kind(const char* name, std::uint32_t device, \
+    KOKKOS_HOOK kokkosp_begin_##kind(const char* name, std::uint32_t device, \
                                         std::uint64_t* number) {                \
         if (number != nullptr) *number = 0;                                     \
         attach::push_range(name);                                               \
         NEXT(kokkosp_begin_##kind)(name, device, number);                       \
     }                                                                           \
-    KDVFS_EXPORTED kokkosp_end_##kind(std::uint64_t number) {                   \
+    KOKKOS_HOOK kokkosp_end_##kind(std::uint64_t number) {                   \
         attach::pop_range();                                                    \
         NEXT(kokkosp_end_##kind)(number);                                       \
     }
@@ -91,50 +91,50 @@ KDVFS_KERNEL(parallel_for)
 KDVFS_KERNEL(parallel_reduce)
 KDVFS_KERNEL(parallel_scan)
 
-KDVFS_EXPORTED kokkosp_push_profile_region(const char* name) {
+KOKKOS_HOOK kokkosp_push_profile_region(const char* name) {
     attach::push_range(name);
     NEXT(kokkosp_push_profile_region)(name);
 }
-KDVFS_EXPORTED kokkosp_pop_profile_region() {
+KOKKOS_HOOK kokkosp_pop_profile_region() {
     attach::pop_range();
     NEXT(kokkosp_pop_profile_region)();
 }
-KDVFS_EXPORTED kokkosp_begin_fence(const char* name, std::uint32_t device, std::uint64_t* number) {
+KOKKOS_HOOK kokkosp_begin_fence(const char* name, std::uint32_t device, std::uint64_t* number) {
     if (number != nullptr) *number = 0;
     NEXT(kokkosp_begin_fence)(name, device, number);
 }
-KDVFS_EXPORTED kokkosp_end_fence(std::uint64_t number) { NEXT(kokkosp_end_fence)(number); }
-KDVFS_EXPORTED kokkosp_allocate_data(SpaceHandle space, const char* label, Address data,
+KOKKOS_HOOK kokkosp_end_fence(std::uint64_t number) { NEXT(kokkosp_end_fence)(number); }
+KOKKOS_HOOK kokkosp_allocate_data(SpaceHandle space, const char* label, Address data,
                                      std::uint64_t bytes) {
     NEXT(kokkosp_allocate_data)(space, label, data, bytes);
 }
-KDVFS_EXPORTED kokkosp_deallocate_data(SpaceHandle space, const char* label, Address data,
+KOKKOS_HOOK kokkosp_deallocate_data(SpaceHandle space, const char* label, Address data,
                                        std::uint64_t bytes) {
     NEXT(kokkosp_deallocate_data)(space, label, data, bytes);
 }
-KDVFS_EXPORTED kokkosp_begin_deep_copy(SpaceHandle to, const char* to_label, Address to_data,
+KOKKOS_HOOK kokkosp_begin_deep_copy(SpaceHandle to, const char* to_label, Address to_data,
                                        SpaceHandle from, const char* from_label, Address from_data,
                                        std::uint64_t bytes) {
     NEXT(kokkosp_begin_deep_copy)(to, to_label, to_data, from, from_label, from_data, bytes);
 }
-KDVFS_EXPORTED kokkosp_end_deep_copy() { NEXT(kokkosp_end_deep_copy)(); }
-KDVFS_EXPORTED kokkosp_create_profile_section(const char* name, std::uint32_t* number) {
+KOKKOS_HOOK kokkosp_end_deep_copy() { NEXT(kokkosp_end_deep_copy)(); }
+KOKKOS_HOOK kokkosp_create_profile_section(const char* name, std::uint32_t* number) {
     if (number != nullptr) *number = 0;
     NEXT(kokkosp_create_profile_section)(name, number);
 }
-KDVFS_EXPORTED kokkosp_start_profile_section(std::uint32_t number) {
+KOKKOS_HOOK kokkosp_start_profile_section(std::uint32_t number) {
     NEXT(kokkosp_start_profile_section)(number);
 }
-KDVFS_EXPORTED kokkosp_stop_profile_section(std::uint32_t number) {
+KOKKOS_HOOK kokkosp_stop_profile_section(std::uint32_t number) {
     NEXT(kokkosp_stop_profile_section)(number);
 }
-KDVFS_EXPORTED kokkosp_destroy_profile_section(std::uint32_t number) {
+KOKKOS_HOOK kokkosp_destroy_profile_section(std::uint32_t number) {
     NEXT(kokkosp_destroy_profile_section)(number);
 }
-KDVFS_EXPORTED kokkosp_profile_event(const char* name) { NEXT(kokkosp_profile_event)(name); }
-KDVFS_EXPORTED kokkosp_dual_view_sync(const char* label, Address data, bool device) {
+KOKKOS_HOOK kokkosp_profile_event(const char* name) { NEXT(kokkosp_profile_event)(name); }
+KOKKOS_HOOK kokkosp_dual_view_sync(const char* label, Address data, bool device) {
     NEXT(kokkosp_dual_view_sync)(label, data, device);
 }
-KDVFS_EXPORTED kokkosp_dual_view_modify(const char* label, Address data, bool device) {
+KOKKOS_HOOK kokkosp_dual_view_modify(const char* label, Address data, bool device) {
     NEXT(kokkosp_dual_view_modify)(label, data, device);
 }

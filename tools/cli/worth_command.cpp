@@ -74,8 +74,8 @@ AsFound read_report(const std::string& file) {
 /// begun.
 AsFound read_tuning(const std::filesystem::path& folder) {
     const std::string name = (folder / "trial.json").string();
-    const nlohmann::json json = kdvfs::tune::parse_json(read_input(name).text, name);
-    const kdvfs::tune::PlanFields fields{json, name, ""};
+    const nlohmann::json trial = kdvfs::tune::parse_json(read_input(name).text, name);
+    const kdvfs::tune::PlanFields fields{trial, name, ""};
     const kdvfs::tune::Cost run = fields.cost("time_s", "energy_j");
     const std::string status_name = (folder / "trial_status.json").string();
     const auto status =
