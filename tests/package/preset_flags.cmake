@@ -22,7 +22,7 @@ endif()
 string(JSON preset_flags GET "${variables}" CMAKE_CXX_FLAGS)
 separate_arguments(preset_flags)
 file(MAKE_DIRECTORY ${WORK})
-execute_process(COMMAND ${compiler} ${FLAGS} ${preset_flags} -c ${SOURCE_DIR}/examples/self_tuning/self_tuning.cpp
+execute_process(COMMAND ${compiler} ${FLAGS} ${preset_flags} -c ${SOURCE_DIR}/examples/ladder/07_plan_from_profile.cpp
                         -o ${WORK}/${PRESET}.o
                 OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE status)
 if(status)
