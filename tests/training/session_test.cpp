@@ -665,6 +665,34 @@ int explored_by(double slower) {
     return explored;
 }
 
+/// `known()` as a board without its highest clocks has measured it.
+train::Pipeline without_clocks_above(Megahertz highest) {
+    train::Pipeline pipeline = known();
+    for (train::Curve& curve : pipeline.curves) {
+        std::vector<train::CurvePoint> points{curve.points().begin(), curve.points().end()};
+        std::erase_if(points, [&](const auto& point) { return point.clock.core > highest; });
+        curve = train::Curve{curve.name(), std::move(points), pipeline.blocking_power};
+    }
+    return pipeline;
+}
+
+TEST(Sessions, TakeTheCaseThatIsClosest) {
+    // An operation may be faster than a case of lower clocks says: that of another model, too.
+    std::vector<train::RankCurves> found(known().stages);
+    for (const train::Operation& operation : known().operations) {
+        train::RankCurves& rank = found[operation.stage];
+        rank.stage = operation.stage;
+        rank.add_found({operation.pass, operation.chunk},
+                       known().curves[operation.curve].points().front().time);
+    }
+    const Megahertz highest = known().curves.front().points().front().clock.core;
+    EXPECT_NEAR(train::distance_to_case(known(), found, highest).value_or(1), 0, 1e-9);
+    const auto slower = train::distance_to_case(
+        without_clocks_above(Megahertz{highest.count * 9 / 10}), found, highest);
+    ASSERT_TRUE(slower);
+    EXPECT_GT(*slower, 0.05);
+}
+
 TEST(Sessions, KeepTheCasesOfSeveralModelsOfOneSchedule) {
     const TemporaryFolder folder;
     ::setenv("KDVFS_STORE", folder.at("store").c_str(), 1);

@@ -61,13 +61,11 @@ KOKKOS_HOOK kokkosp_request_tool_settings(std::uint32_t count, ToolSettings* set
     NEXT(kokkosp_request_tool_settings)(count, settings);
 }
 KOKKOS_HOOK kokkosp_init_library(int sequence, std::uint64_t version, std::uint32_t devices,
-                                    void* info) {
+                                 void* info) {
     NEXT(kokkosp_init_library)(sequence, version, devices, info);
 }
 KOKKOS_HOOK kokkosp_finalize_library() { NEXT(kokkosp_finalize_library)(); }
-KOKKOS_HOOK kokkosp_parse_args(int count, char** words) {
-    NEXT(kokkosp_parse_args)(count, words);
-}
+KOKKOS_HOOK kokkosp_parse_args(int count, char** words) { NEXT(kokkosp_parse_args)(count, words); }
 KOKKOS_HOOK kokkosp_print_help(char* name) { NEXT(kokkosp_print_help)(name); }
 KOKKOS_HOOK kokkosp_provide_tool_programming_interface(std::uint32_t count, Address functions) {
     NEXT(kokkosp_provide_tool_programming_interface)(count, functions);
@@ -76,16 +74,16 @@ KOKKOS_HOOK kokkosp_declare_metadata(const char* key, const char* value) {
     NEXT(kokkosp_declare_metadata)(key, value);
 }
 
-#define KDVFS_KERNEL(kind)                                                      \
+#define KDVFS_KERNEL(kind)                                                   \
     KOKKOS_HOOK kokkosp_begin_##kind(const char* name, std::uint32_t device, \
-                                        std::uint64_t* number) {                \
-        if (number != nullptr) *number = 0;                                     \
-        attach::push_range(name);                                               \
-        NEXT(kokkosp_begin_##kind)(name, device, number);                       \
-    }                                                                           \
+                                     std::uint64_t* number) {                \
+        if (number != nullptr) *number = 0;                                  \
+        attach::push_range(name);                                            \
+        NEXT(kokkosp_begin_##kind)(name, device, number);                    \
+    }                                                                        \
     KOKKOS_HOOK kokkosp_end_##kind(std::uint64_t number) {                   \
-        attach::pop_range();                                                    \
-        NEXT(kokkosp_end_##kind)(number);                                       \
+        attach::pop_range();                                                 \
+        NEXT(kokkosp_end_##kind)(number);                                    \
     }
 KDVFS_KERNEL(parallel_for)
 KDVFS_KERNEL(parallel_reduce)
@@ -105,16 +103,16 @@ KOKKOS_HOOK kokkosp_begin_fence(const char* name, std::uint32_t device, std::uin
 }
 KOKKOS_HOOK kokkosp_end_fence(std::uint64_t number) { NEXT(kokkosp_end_fence)(number); }
 KOKKOS_HOOK kokkosp_allocate_data(SpaceHandle space, const char* label, Address data,
-                                     std::uint64_t bytes) {
+                                  std::uint64_t bytes) {
     NEXT(kokkosp_allocate_data)(space, label, data, bytes);
 }
 KOKKOS_HOOK kokkosp_deallocate_data(SpaceHandle space, const char* label, Address data,
-                                       std::uint64_t bytes) {
+                                    std::uint64_t bytes) {
     NEXT(kokkosp_deallocate_data)(space, label, data, bytes);
 }
 KOKKOS_HOOK kokkosp_begin_deep_copy(SpaceHandle to, const char* to_label, Address to_data,
-                                       SpaceHandle from, const char* from_label, Address from_data,
-                                       std::uint64_t bytes) {
+                                    SpaceHandle from, const char* from_label, Address from_data,
+                                    std::uint64_t bytes) {
     NEXT(kokkosp_begin_deep_copy)(to, to_label, to_data, from, from_label, from_data, bytes);
 }
 KOKKOS_HOOK kokkosp_end_deep_copy() { NEXT(kokkosp_end_deep_copy)(); }

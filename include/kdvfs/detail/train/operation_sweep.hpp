@@ -14,10 +14,12 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -165,11 +167,13 @@ inline Pipeline measured_pipeline(Pipeline order, std::span<const RankCurves> ra
     return order;
 }
 
-/// Whether operations take as found what a case says of its highest clock, within 5 %; less where
-/// the board has higher clocks.
+/// How far what operations take as found is from what a case says of its highest clock: the largest
+/// share of its time. Nothing where it is another program's: over 5 %, below it more where the
+/// board has higher clocks.
 /// @param found `RankCurves::add_found` of all ranks
-inline bool is_case_of(const Pipeline& measured, std::span<const RankCurves> found,
-                       Megahertz highest) {
+inline std::optional<double> distance_to_case(const Pipeline& measured,
+                                              std::span<const RankCurves> found,
+                                              Megahertz highest) {
     std::map<std::tuple<std::uint32_t, Pass, std::uint32_t>, Seconds> longest;
     for (const RankCurves& rank : found)
         for (const RankCurves::Point& point : rank.points) {
@@ -177,18 +181,20 @@ inline bool is_case_of(const Pipeline& measured, std::span<const RankCurves> fou
             time = std::max(time, point.time);
         }
     constexpr double tolerance = 0.05;  // as that of stored profiles of kernels
-    return std::all_of(
-        measured.operations.begin(), measured.operations.end(), [&](const Operation& operation) {
-            const auto& points = measured.curves[operation.curve].points();
-            const CurvePoint& top = *std::max_element(points.begin(), points.end(),
-                                                      [](const CurvePoint& a, const CurvePoint& b) {
-                                                          return a.clock.core < b.clock.core;
-                                                      });
-            const double faster = std::max(1.0, 1.0 * highest.count / top.clock.core.count);
-            const auto time = longest.find({operation.stage, operation.pass, operation.chunk});
-            return time != longest.end() && time->second <= (1 + tolerance) * top.time &&
-                   time->second * faster >= (1 - tolerance) * top.time;
-        });
+    double distance = 0;
+    for (const Operation& operation : measured.operations) {
+        const auto& points = measured.curves[operation.curve].points();
+        const CurvePoint& top = *std::max_element(
+            points.begin(), points.end(),
+            [](const CurvePoint& a, const CurvePoint& b) { return a.clock.core < b.clock.core; });
+        const double faster = std::max(1.0, 1.0 * highest.count / top.clock.core.count);
+        const auto time = longest.find({operation.stage, operation.pass, operation.chunk});
+        if (time == longest.end()) return std::nullopt;
+        const double ratio = time->second / top.time;
+        if (ratio > 1 + tolerance || ratio * faster < 1 - tolerance) return std::nullopt;
+        distance = std::max(distance, std::abs(ratio - 1));
+    }
+    return distance;
 }
 
 }  // namespace kdvfs::inline v0_3::train

@@ -33,6 +33,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <span>
 #include <sstream>
@@ -679,26 +680,31 @@ private:
         if (cases_.empty()) return false;
         try {
             const std::vector<RankCurves> all = rank_curves(found);
-            return std::any_of(cases_.begin(), cases_.end(),
-                               [&](const auto& file) { return take_stored(file, all); });
+            double closest = std::numeric_limits<double>::infinity();
+            for (const auto& file : cases_) take_stored(file, all, closest);
         } catch (const Error&) {  // what a rank says is damaged
             return false;
         }
+        if (stored_.empty()) return false;
+        std::error_code ignored;  // it is used: the others are older
+        last_write_time(stored_, std::filesystem::file_time_type::clock::now(), ignored);
+        return true;
     }
-    bool take_stored(const std::filesystem::path& file, const std::vector<RankCurves>& all) {
+    /// @param closest of the cases so far (`distance_to_case`)
+    void take_stored(const std::filesystem::path& file, const std::vector<RankCurves>& all,
+                     double& closest) {
         try {
             Pipeline stored = same_order(
                 parse_pipeline_case(tune::read_trusted_file(file), file.string()).pipeline);
             const std::vector<Megahertz> clocks = gpu_.supported_clocks().core.listed;
-            if (clocks.empty() || !is_case_of(stored, all, clocks.back())) return false;
+            if (clocks.empty()) return;
+            const auto distance = distance_to_case(stored, all, clocks.back());
+            if (!distance || *distance >= closest) return;
+            closest = *distance;
             measured_ = std::move(stored);
+            stored_ = file;
         } catch (const Error&) {  // there is none, or it is damaged
-            return false;
         }
-        stored_ = file;
-        std::error_code ignored;  // it is used: the others are older
-        last_write_time(file, std::filesystem::file_time_type::clock::now(), ignored);
-        return true;
     }
     /// Keeps what this run has measured: in the place of its own case, else where there is none,
     /// else in that of the case that was used longest ago.
