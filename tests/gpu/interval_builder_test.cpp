@@ -107,7 +107,7 @@ TEST_F(Intervals, ReachFromNoWindowIntoAnother) {
     expect(5, 2, 102, 104, 4);
     expect(6, 1, 200, 200, 199);
     EXPECT_EQ(stretches[2].core_cycles, 0U);
-    for (std::size_t i : {0, 1, 3, 4, 5}) EXPECT_TRUE(stretches[i].whole) << i;
+    for (std::size_t i : {0U, 1U, 3U, 4U, 5U}) EXPECT_TRUE(stretches[i].whole) << i;
     EXPECT_FALSE(stretches[6].whole);
 }
 
