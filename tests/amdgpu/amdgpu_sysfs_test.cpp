@@ -4,6 +4,7 @@
 #include <kdvfs/detail/device/amd/families.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 
+#include <tests/amdgpu/written.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <gtest/gtest.h>
@@ -22,19 +23,6 @@ using virtual_amdgpu::Machine;
 using virtual_amdgpu::Mounted;
 
 constexpr io::PciAddress first_gpu{0, 0xc1, 0, 0};
-
-/// The texts of the writes, "file=text", one line each.
-std::string written(const Machine& machine) {
-    std::string all;
-    for (const auto& write : machine.writes()) {
-        all += write.file == "pp_od_clk_voltage" ? "od="
-               : write.file == "pp_dpm_sclk"     ? "levels="
-                                                 : "level=";
-        all += write.text;
-        if (!all.ends_with('\n')) all += '\n';
-    }
-    return all;
-}
 
 /// Brings the virtual board into a state by the driver's own rules.
 void bring(virtual_amdgpu::Gpu& gpu, const ClockState& state) {

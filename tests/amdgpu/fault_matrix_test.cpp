@@ -54,8 +54,8 @@ struct Tally {
     unsigned left_changed = 0;
 };
 
-constexpr ClockPoint cap{1087_MHz, auto_clock};         // an MI100's level, in an MI210's range
-constexpr ClockPoint another_cap{962_MHz, auto_clock};  // as well
+constexpr ClockPoint requested_cap{1087_MHz, auto_clock};  // an MI100's level, in an MI210's range
+constexpr ClockPoint another_cap{962_MHz, auto_clock};     // as well
 
 /// The calls of the contract, as a controller makes them.
 template <class Device>
@@ -63,8 +63,8 @@ void make_call(Device& device, const std::string& call, const ClockState& found)
     if (call == "read") {
         static_cast<void>(device.read_clock_state());
     } else if (call == "cap") {
-        device.apply(cap);
-        if (device.read_clock_state().cap != cap) throw Error{Errc::refused, {}};
+        device.apply(requested_cap);
+        if (device.read_clock_state().cap != requested_cap) throw Error{Errc::refused, {}};
     } else if (call == "free") {
         device.apply({});
     } else if (call == "restore") {

@@ -6,6 +6,7 @@
 #include <kdvfs/rocm.hpp>
 
 #include <tests/amdgpu/by_library.hpp>
+#include <tests/amdgpu/written.hpp>
 #include <tests/virtual_amdgpu/interpose.hpp>
 
 #include <fcntl.h>
@@ -29,16 +30,6 @@ using namespace kdvfs::literals;
 using amd::Capability;
 using virtual_amdgpu::Machine;
 using virtual_amdgpu::Mounted;
-
-std::string written(const Machine& machine) {
-    std::string all;
-    for (const auto& write : machine.writes()) {
-        all += write.file == "pp_od_clk_voltage" ? "od=" : "level=";
-        all += write.text;
-        if (!all.ends_with('\n')) all += '\n';
-    }
-    return all;
-}
 
 TEST(RocmSmi, FindsEachGpuByItsPciAddress) {
     Machine machine{{virtual_amdgpu::mi210(), virtual_amdgpu::mi300x(), virtual_amdgpu::mi210()}};
