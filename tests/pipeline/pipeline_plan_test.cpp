@@ -16,7 +16,7 @@
 namespace kdvfs::train {
 namespace {
 
-int cases() {
+int planned_cases() {
     const char* asked = std::getenv("KDVFS_PIPELINES");
     return asked == nullptr ? 30 : std::stoi(asked);
 }
@@ -77,7 +77,7 @@ std::uint32_t count_switches(const PipelinePlan& plan) {
 TEST(PipelinePlan, KeepsItsTimeAndCountsWhatItSays) {
     std::mt19937_64 random{11};
     std::uniform_real_distribution<double> uniform{0, 1.1};
-    for (int k = 0; k < cases(); ++k) {
+    for (int k = 0; k < planned_cases(); ++k) {
         const Frontier frontier{random_pipeline(random)};
         const Seconds span = frontier.frugal() - frontier.shortest();
         const Seconds time = frontier.shortest() + span * (k % 3 == 0 ? 0 : uniform(random));
@@ -125,7 +125,7 @@ double drawn(const Pipeline& pipeline, const PipelinePlan& plan, double latency,
 TEST(PlannedWaits, DrawLeastPowerWhereTheyAreLongEnough) {
     std::mt19937_64 random{23};
     std::size_t lowered = 0;
-    for (int k = 0; k < cases(); ++k) {
+    for (int k = 0; k < planned_cases(); ++k) {
         Pipeline pipeline = random_pipeline(random);
         const double least = pipeline.blocking_power.count;
         pipeline.waiting = {{{Megahertz{900}, Watts{least + 4}},
@@ -261,7 +261,7 @@ TEST(PipelinePlan, PromisesWhatLateClocksKeep) {
     std::mt19937_64 random{13};
     std::uniform_real_distribution<double> uniform{0, 1};
     int in_time = 0;
-    for (int k = 0; k < cases(); ++k) {
+    for (int k = 0; k < planned_cases(); ++k) {
         const Frontier frontier{random_pipeline(random)};
         const Seconds span = frontier.frugal() - frontier.shortest();
         const Seconds time = frontier.shortest() + span * (k % 3 == 0 ? 0 : uniform(random));
@@ -279,7 +279,7 @@ TEST(PipelinePlan, PromisesWhatLateClocksKeep) {
         in_time += plan.time <= time + Seconds{1e-6} ? 1 : 0;
     }
     // Where operations have different fastest clocks some switches cannot be spared.
-    EXPECT_GE(in_time, cases() * 3 / 4);
+    EXPECT_GE(in_time, planned_cases() * 3 / 4);
 }
 
 /// On a stage of its own every assignment of clocks can be tried.
