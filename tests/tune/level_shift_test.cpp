@@ -15,9 +15,9 @@ int seeds() { return std::getenv("KDVFS_SOAK") != nullptr ? 2000 : 100; }
 
 /// Iterations of a program: they scatter by `scatter`, one in 50 stalls, one in 200 writes a
 /// checkpoint, and the board heats up by 3 % over 2000 of them.
-class Program {
+class ShiftingProgram {
 public:
-    Program(std::uint64_t seed, double scatter) : random_{seed}, noise_{0, scatter} {}
+    ShiftingProgram(std::uint64_t seed, double scatter) : random_{seed}, noise_{0, scatter} {}
 
     double iteration(double level = 1) {
         const double heat = 1 + 0.03 * (1 - std::exp(-static_cast<double>(count_) / 700));
@@ -39,7 +39,7 @@ TEST(LevelShift, IsFoundWithinTwentyIterations) {
         for (const double level : {0.5, 0.9, 1.12, 1.3, 3.0})
             for (int seed = 1; seed <= seeds(); ++seed) {
                 if (std::abs(std::log(level)) < 3 * scatter) continue;
-                Program program{static_cast<std::uint64_t>(seed), scatter};
+                ShiftingProgram program{static_cast<std::uint64_t>(seed), scatter};
                 LevelShift shift;
                 for (int i = 0; i < 300 + seed; ++i)
                     if (shift.add(program.iteration())) shift.settle();
@@ -53,7 +53,7 @@ TEST(LevelShift, StallsCheckpointsAndHeatAreNone) {
     for (const double scatter : {0.0, 0.002, 0.01, 0.03}) {
         int alarms = 0;
         for (int seed = 1; seed <= seeds(); ++seed) {
-            Program program{static_cast<std::uint64_t>(seed), scatter};
+            ShiftingProgram program{static_cast<std::uint64_t>(seed), scatter};
             LevelShift shift;
             for (int i = 0; i < 10000; ++i)
                 if (shift.add(program.iteration())) {
@@ -68,7 +68,7 @@ TEST(LevelShift, StallsCheckpointsAndHeatAreNone) {
 }
 
 TEST(LevelShift, KnowsWhatIsUsual) {
-    Program program{5, 0.01};
+    ShiftingProgram program{5, 0.01};
     LevelShift shift;
     EXPECT_FALSE(shift.has_level());
     for (int i = 0; i < 3000; ++i) static_cast<void>(shift.add(program.iteration()));

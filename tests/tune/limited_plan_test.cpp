@@ -23,20 +23,20 @@ using simulated::KernelModel;
 constexpr double slack = 2e-3;
 
 /// Programs of a few kernels, none like the other; each a hundredth to some tens of milliseconds.
-struct Program {
+struct MadeUpProgram {
     std::vector<KernelModel> kernels;
     CostTable table;
     std::vector<std::size_t> launches;
 };
 
-Program made_up(const Board& board, std::size_t kernels, const std::vector<ClockPoint>& clocks,
-                std::mt19937_64& random) {
+MadeUpProgram made_up(const Board& board, std::size_t kernels,
+                      const std::vector<ClockPoint>& clocks, std::mt19937_64& random) {
     const auto between = [&](double low, double high) {
         return low * std::pow(high / low, std::uniform_real_distribution{0.0, 1.0}(random));
     };
     Board unlimited = board;
     unlimited.power_cap = {1e6};
-    Program program{{}, {board.name, {}, {}}, {}};
+    MadeUpProgram program{{}, {board.name, {}, {}}, {}};
     for (std::size_t k = 0; k < kernels; ++k) {
         const double seconds = between(3e-4, 1e-2);
         const double hungry = std::uniform_real_distribution{0.2, 1.4}(random);
@@ -62,7 +62,7 @@ Program made_up(const Board& board, std::size_t kernels, const std::vector<Clock
 /// The program at these clocks for a second and a half, the last tenth of it counted: kernel by
 /// kernel on the board's physics, the ceiling moved every 100 us by the law as it is written down.
 /// What draws a little over the limit is held back after most of a second only.
-Cost run_by_hand(const Board& board, const Program& program,
+Cost run_by_hand(const Board& board, const MadeUpProgram& program,
                  const std::vector<ClockPoint>& clocks) {
     double ceiling = board.core_max.count;
     Cost sum;
@@ -88,7 +88,7 @@ Cost run_by_hand(const Board& board, const Program& program,
 }
 
 /// The best of all plans with a few clocks.
-double best_by_hand(const Board& board, const Program& program,
+double best_by_hand(const Board& board, const MadeUpProgram& program,
                     const std::vector<ClockPoint>& clocks, LimitGoal goal, const Cost& found) {
     std::vector<ClockPoint> chosen(program.launches.size());
     std::vector<std::size_t> digits(chosen.size());
@@ -116,7 +116,7 @@ TEST(LimitedPlan, IsAsGoodAsAllPlansOfSomeClocks) {
     std::mt19937_64 random{7};
     int at_limit = 0;
     for (int i = 0; i < 4; ++i) {
-        const Program program = made_up(board, 3, clocks, random);
+        const MadeUpProgram program = made_up(board, 3, clocks, random);
         const Cost found = run_by_hand(board, program, {3, ClockPoint{}});
         for (const LimitGoal goal : {LimitGoal::least_time, LimitGoal::least_energy}) {
             const LimitedPlan plan =
@@ -235,7 +235,7 @@ TEST(LimitedPlan, SaysWhereTheLimitHoldsNothingBack) {
     Board board = limited::averaging(simulated::h100());
     std::mt19937_64 random{1};
     const auto clocks = limited::core_clocks(board, 7);
-    const Program program = made_up(board, 3, clocks, random);
+    const MadeUpProgram program = made_up(board, 3, clocks, random);
     device::PowerLimiter limiter = limited::limiter_of(board);
     limiter.limit = {2000};
     const LimitedPlan plan = plan_at_limit(program.table, program.launches,

@@ -29,8 +29,8 @@ Plan sample() {
     return plan;
 }
 
-const DeviceInfo device{"Radeon", "simulated", "gfx90a", "", true};
-const SupportedClocks clocks{{{{800}, {900}}, false}, {}};
+const DeviceInfo radeon{"Radeon", "simulated", "gfx90a", "", true};
+const SupportedClocks radeon_clocks{{{{800}, {900}}, false}, {}};
 
 bool all(std::string_view) { return true; }
 
@@ -61,7 +61,7 @@ protected:
 
 TEST_F(PlanFile, IsObeyed) {
     ::setenv("KDVFS_PLAN", path_.c_str(), 1);
-    const auto table = plan_from_environment(device, clocks, all);
+    const auto table = plan_from_environment(radeon, radeon_clocks, all);
     ASSERT_NE(table, nullptr);
     const auto request = table->find("gelu", variant(1));
     ASSERT_TRUE(request.has_value());
@@ -71,7 +71,7 @@ TEST_F(PlanFile, IsObeyed) {
 }
 
 TEST_F(PlanFile, WithoutTheVariableThereIsNoPlan) {
-    EXPECT_EQ(plan_from_environment(device, clocks, all), nullptr);
+    EXPECT_EQ(plan_from_environment(radeon, radeon_clocks, all), nullptr);
 }
 
 TEST_F(PlanFile, FilesThatOthersCouldHaveWrittenAreDistrusted) {
@@ -93,13 +93,13 @@ TEST_F(PlanFile, FilesThatOthersCouldHaveWrittenAreDistrusted) {
 
 TEST_F(PlanFile, PlansThatDoNotFitAreRejected) {
     Plan plan = sample();
-    EXPECT_THROW(to_plan_table(plan, {"Other", "", "", "", true}, clocks, all), Error);
-    EXPECT_THROW(to_plan_table(plan, device, clocks, [](std::string_view) { return false; }),
+    EXPECT_THROW(to_plan_table(plan, {"Other", "", "", "", true}, radeon_clocks, all), Error);
+    EXPECT_THROW(to_plan_table(plan, radeon, radeon_clocks, [](std::string_view) { return false; }),
                  Error);
     plan.kernels[0].clock = {{850}, auto_clock};
-    EXPECT_THROW(to_plan_table(plan, device, clocks, all), Error);
+    EXPECT_THROW(to_plan_table(plan, radeon, radeon_clocks, all), Error);
     plan.kernels[0].clock = {{900}, {5001}};
-    EXPECT_THROW(to_plan_table(plan, device, clocks, all), Error);
+    EXPECT_THROW(to_plan_table(plan, radeon, radeon_clocks, all), Error);
 }
 
 TEST(Sequences, AreReadInOrder) {

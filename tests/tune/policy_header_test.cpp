@@ -62,7 +62,6 @@ TEST(PolicyHeader, DoesNotDependOnTheOrderOfItsInput) {
               committed());
 }
 
-using sample::clocks::kernels::Gemm;
 using sample::clocks::kernels::Zeta;
 using Template = sample::clocks::kernels::FInt2;
 
@@ -73,6 +72,7 @@ ClockRequest request(std::string_view architecture, std::uint32_t index = 0) {
 }
 
 TEST(PolicyHeader, CompiledInItAsksForWhatThePlanSays) {
+    using sample::clocks::kernels::Gemm;
     EXPECT_EQ(request<Gemm>("gfx90a", 1).point, (ClockPoint{{1100}, auto_clock}));
     EXPECT_EQ(request<Gemm>("gfx942", 1).point, (ClockPoint{{1300}, auto_clock}));
     EXPECT_EQ(request<Gemm>("gfx942", 0).point, (ClockPoint{auto_clock, {5001}}));

@@ -12,7 +12,7 @@
 namespace kdvfs::tune {
 namespace {
 
-constexpr const char* header = "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\n";
+constexpr const char* csv_header = "gpu,kernel,core_mhz,mem_mhz,time_s,energy_j\n";
 
 Profile read(const std::string& text) {
     std::istringstream input{text};
@@ -41,14 +41,14 @@ TEST_P(BadSweep, IsRejectedWithFileAndLine) {
 }
 
 std::string with(const std::string& row) {
-    return std::string{header} + "g,gelu,auto,auto,1,1\n" + row + "\n";
+    return std::string{csv_header} + "g,gelu,auto,auto,1,1\n" + row + "\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadSweep,
     ::testing::Values(
         Bad{"empty", "", "sweep.csv:1", "empty"},
-        Bad{"only_header", header, "sweep.csv:2", "no measurements"},
+        Bad{"only_header", csv_header, "sweep.csv:2", "no measurements"},
         Bad{"no_energy_column", "gpu,kernel,core_mhz,mem_mhz,time_s\n", "sweep.csv:1", "energy_j"},
         Bad{"several_columns_missing", "gpu,mem_mhz,energy_j\n", "sweep.csv:1",
             "no columns kernel, core_mhz, time_s"},
@@ -65,8 +65,9 @@ INSTANTIATE_TEST_SUITE_P(
             "twice"},
         Bad{"few_fields", with("g,gelu,1100"), "sweep.csv:3", "fields"},
         Bad{"many_fields", with("g,gelu,1100,auto,1,1,1"), "sweep.csv:3", "fields"},
-        Bad{"cut_in_a_number", std::string{header} + "g,gelu,auto,auto,1,1\ng,gelu,1100,auto,1,1.2",
-            "sweep.csv:3", "cut short"},
+        Bad{"cut_in_a_number",
+            std::string{csv_header} + "g,gelu,auto,auto,1,1\ng,gelu,1100,auto,1,1.2", "sweep.csv:3",
+            "cut short"},
         Bad{"nan", with("g,gelu,1100,auto,nan,1"), "sweep.csv:3", "not finite"},
         Bad{"infinite", with("g,gelu,1100,auto,1,inf"), "sweep.csv:3", "not finite"},
         Bad{"overflow", with("g,gelu,1100,auto,1e999,1"), "sweep.csv:3", "time_s"},
@@ -84,8 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
             "kernel name"},
         Bad{"long_name", with("g," + std::string(1025, 'a') + ",1100,auto,1,1"), "sweep.csv:3",
             "kernel name"},
-        Bad{"gpu_with_code", std::string{header} + "\"g\\\",gelu,auto,auto,1,1\n", "sweep.csv:2",
-            "GPU"},
+        Bad{"gpu_with_code", std::string{csv_header} + "\"g\\\",gelu,auto,auto,1,1\n",
+            "sweep.csv:2", "GPU"},
         Bad{"two_gpus", with("h,gelu,1100,auto,1,1"), "sweep.csv:3", "mixes GPUs"},
         Bad{"open_quote", with("g,\"gelu,1100,auto,1,1"), "sweep.csv:3", "does not end"},
         Bad{"text_after_quote", with("g,\"gelu\"x,1100,auto,1,1"), "sweep.csv:3",
@@ -96,8 +97,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"endless_line", with(std::string(100'000, 'x')), "sweep.csv:3", "64 KiB"},
         Bad{"bad_variant", with("g,gelu#99999999999,1100,auto,1,1"), "sweep.csv:3", "variant"},
         Bad{"no_baseline", with("g,copy,1100,auto,1,1"), "sweep.csv:3", "copy was not measured"},
-        Bad{"no_common_highest", std::string{header} + "g,gelu,1100,800,1,1\ng,gelu,1000,900,1,1\n",
-            "sweep.csv:2", "baseline is missing"}),
+        Bad{"no_common_highest",
+            std::string{csv_header} + "g,gelu,1100,800,1,1\ng,gelu,1000,900,1,1\n", "sweep.csv:2",
+            "baseline is missing"}),
     [](const auto& instance) { return std::string{instance.param.name}; });
 
 TEST(SweepFile, OptionalColumnsAreChecked) {
@@ -139,8 +141,9 @@ TEST(SweepFile, ReadsOrderQuotesLineEndsAndForeignColumns) {
 }
 
 TEST(SweepFile, VariantsAreKernelsOfTheirOwn) {
-    const Profile profile = read(
-        std::string{header} + "g,sort,1000,800,1,1\ng,sort#2,1000,800,2,2\ng,sort#2,900,800,3,1\n");
+    const Profile profile =
+        read(std::string{csv_header} +
+             "g,sort,1000,800,1,1\ng,sort#2,1000,800,2,2\ng,sort#2,900,800,3,1\n");
     ASSERT_EQ(profile.kernels().size(), 2U);
     EXPECT_EQ(profile.kernels()[1].key, (KernelKey{"sort", variant(2)}));
     EXPECT_EQ(profile.kernels()[1].points.size(), 2U);
@@ -159,7 +162,7 @@ TEST(SweepFile, NamesOfCompilersComeBack) {
     for (std::size_t k = 0; k < 16; ++k)
         EXPECT_EQ(again.kernels()[k].key, profile.kernels()[k].key);
     // Without a column of variants, too.
-    std::string bare = header;
+    std::string bare = csv_header;
     for (const KernelProfile& kernel : profile.kernels())
         bare += "g," + kdvfs::detail::csv_field(to_string(kernel.key)) + ",auto,auto,1,1\n";
     const Profile narrow = read(bare);

@@ -21,8 +21,9 @@ struct SweptKernel {
     std::string group;
     std::uint32_t count;
 };
-const std::vector<SweptKernel> kernels{{{"gemm", {}}, "fw", 24}, {{"sort", variant(2)}, "bw", 1}};
-const std::vector<ClockPoint> points{{}, {{900}, auto_clock}, {{900}, {5001}}};
+const std::vector<SweptKernel> swept_kernels{{{"gemm", {}}, "fw", 24},
+                                             {{"sort", variant(2)}, "bw", 1}};
+const std::vector<ClockPoint> swept_points{{}, {{900}, auto_clock}, {{900}, {5001}}};
 
 class Sweep : public ::testing::Test {
 protected:
@@ -48,16 +49,16 @@ protected:
         };
         int taken = 0;
         for (std::uint32_t sample = 0; sample < 2; ++sample) {
-            for (std::size_t k = 0; k < kernels.size(); ++k) {
-                for (const ClockPoint clock : points) {
-                    if (is_there(kernels[k], clock, sample)) continue;
+            for (std::size_t k = 0; k < swept_kernels.size(); ++k) {
+                for (const ClockPoint clock : swept_points) {
+                    if (is_there(swept_kernels[k], clock, sample)) continue;
                     if (taken++ == fail_after) throw std::runtime_error{"killed"};
                     file.append(
-                        {kernels[k].key,
+                        {swept_kernels[k].key,
                          clock,
                          {Seconds{1.0 + static_cast<double>(k)}, Joules{1.0 + clock.core.count}},
-                         kernels[k].group,
-                         kernels[k].count,
+                         swept_kernels[k].group,
+                         swept_kernels[k].count,
                          sample});
                 }
             }

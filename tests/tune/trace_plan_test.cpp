@@ -33,7 +33,7 @@ constexpr ClockPoint automatic{};
 ClockPoint at(std::uint32_t core) { return {{core}, auto_clock}; }
 
 /// gemm needs the core clock, copy does not, update a little.
-CostTable table() {
+CostTable recorded_costs() {
     Profile profile{"simulated"};
     const auto add = [&](const char* kernel, ClockPoint clock, double time, double energy) {
         profile.add({{kernel, {}}, clock, {Seconds{time}, Joules{energy}}});
@@ -67,14 +67,14 @@ SegmentPlan plan(const LaunchTrace& recorded, double latency, double bound,
                  double worthwhile_pct = 0.03) {
     SegmentOptions options;
     options.worthwhile_pct = worthwhile_pct;
-    return plan_program(table(), {}, recorded, uniform_switch_costs(Seconds{latency}),
+    return plan_program(recorded_costs(), {}, recorded, uniform_switch_costs(Seconds{latency}),
                         with_confidence(relaxed_waste(bound), 0.5), options);
 }
 
 /// By hand: what launches by name cost, each at its own clock, where a switch takes a latency.
 Cost replayed(const std::vector<std::string>& iterations, const PlannedSequence& sequence,
               double latency) {
-    const CostTable costs = table();
+    const CostTable costs = recorded_costs();
     const auto cost_of = [&](const std::string& name, ClockPoint clock) {
         for (const KernelCosts& kernel : costs.kernels)
             for (const PointCost& point : kernel.points)
