@@ -25,7 +25,7 @@ namespace {
 constexpr double exponent = 2.2;  // of watts by clock
 constexpr double found_limit = 650;
 constexpr double cap = 8 * found_limit;
-constexpr PowerRange range{{300}, {750}};  // of an MI300X, whose data sheet has 750 W
+constexpr PowerRange mi300x_range{{300}, {750}};  // of an MI300X, whose data sheet has 750 W
 
 /// 8 GPUs, the last one 6 % lower in clock at equal watts, whose watts are clock^2.2; so much of
 /// the compute time follows the clock at 650 W (0.8: an assumption).
@@ -47,8 +47,8 @@ struct ModelNode {
 
 /// The least watts with which a GPU computes within this time, by bisection.
 double least_watts(const std::function<double(double)>& seconds, double within) {
-    double low = range.low.count;
-    double high = range.high.count;
+    double low = mi300x_range.low.count;
+    double high = mi300x_range.high.count;
     if (seconds(low) <= within) return low;
     for (int i = 0; i < 40; ++i)
         (seconds((low + high) / 2) <= within ? high : low) = (low + high) / 2;
@@ -75,7 +75,7 @@ struct Bed {
     std::vector<double> held;
 
     explicit Bed(const NodePowerOptions& options = {}, std::size_t gpus = 8)
-        : power{std::vector<NodeGpu>(gpus, NodeGpu{range, {found_limit}}), options},
+        : power{std::vector<NodeGpu>(gpus, NodeGpu{mi300x_range, {found_limit}}), options},
           held(gpus, found_limit) {}
 
     void write() {
@@ -152,7 +152,7 @@ TEST(NodePower, SavesWattsAtTheSameSpeed) {
 }
 
 TEST(NodePower, HasNothingToMoveWhereTheSlowestIsAtItsHighestLimit) {
-    NodePower power{std::vector<NodeGpu>(8, NodeGpu{range, range.high})};
+    NodePower power{std::vector<NodeGpu>(8, NodeGpu{mi300x_range, mi300x_range.high})};
     for (int i = 0; i < 40; ++i) power.add_iteration(one_slow(740));
     EXPECT_FALSE(power.next_write());
 }
@@ -191,7 +191,7 @@ TEST(NodePower, MovesWattsOnSimulatedBoards) {
         100 * faster, 100 * possible, 100 * (found.back().compute / found.front().compute - 1));
     EXPECT_GE(faster, 0.9 * possible);
     EXPECT_LE(faster, possible);
-    const NodeForecast forecast = forecast_node(found, std::vector<PowerRange>(8, range));
+    const NodeForecast forecast = forecast_node(found, std::vector<PowerRange>(8, mi300x_range));
     EXPECT_EQ(forecast.slowest, 7U);
     EXPECT_NEAR(forecast.faster, faster, 0.002);
 }
@@ -201,12 +201,12 @@ TEST(NodePower, ForecastsTheModelExactly) {
     const ModelNode node;
     for (std::size_t i = 0; i < 8; ++i)
         all.push_back({Seconds{node.seconds(i, found_limit)}, Seconds{0}, {found_limit}, {}});
-    const NodeForecast forecast = forecast_node(all, std::vector<PowerRange>(8, range));
+    const NodeForecast forecast = forecast_node(all, std::vector<PowerRange>(8, mi300x_range));
     EXPECT_EQ(forecast.slowest, 7U);
     EXPECT_NEAR(forecast.faster, 0.0551, 1e-4);  // 0.94^-1 / ((7 + 0.94^-2.2) / 8)^(1 / 2.2)
     EXPECT_NEAR(forecast.saved, 0.1113, 1e-4);   // 7 / 8 of 1 - 0.94^2.2
     all[3].compute = Seconds{std::numeric_limits<double>::quiet_NaN()};
-    EXPECT_THROW(forecast_node(all, std::vector<PowerRange>(8, range)), Error);
+    EXPECT_THROW(forecast_node(all, std::vector<PowerRange>(8, mi300x_range)), Error);
 }
 
 TEST(NodePower, GivesNoWattsToAGpuThatCannotUseThem) {
@@ -264,12 +264,13 @@ TEST(NodePower, LowersOthersWhereALimitWasRaisedFromOutside) {
 TEST(NodePower, LowersLimitsThatWereFoundAboveTheCap) {
     NodePowerOptions options;
     options.cap = {4800};
-    NodePower power{std::vector<NodeGpu>(8, NodeGpu{range, {found_limit}}), options};
+    NodePower power{std::vector<NodeGpu>(8, NodeGpu{mi300x_range, {found_limit}}), options};
     while (const auto next = power.next_write()) power.written(next->limit);
     EXPECT_EQ(power.highest_sum(), Watts{4800});
     options.cap = {2000};
-    EXPECT_THROW(NodePower(std::vector<NodeGpu>(8, NodeGpu{range, {found_limit}}), options), Error);
-    EXPECT_THROW(NodePower(std::vector<NodeGpu>(1, NodeGpu{range, {found_limit}})), Error);
+    EXPECT_THROW(NodePower(std::vector<NodeGpu>(8, NodeGpu{mi300x_range, {found_limit}}), options),
+                 Error);
+    EXPECT_THROW(NodePower(std::vector<NodeGpu>(1, NodeGpu{mi300x_range, {found_limit}})), Error);
     EXPECT_THROW(power.add_iteration({}), Error);
 }
 
@@ -478,7 +479,7 @@ TEST(NodePowerGuard, LowersABoardThatFailedOnceItIsNoLongerLeftAlone) {
 TEST(NodePower, RefusesToRetryAfterNoIterations) {
     NodePowerOptions options;
     options.retry_after = 0;
-    const std::vector<NodeGpu> gpus(2, NodeGpu{range, {found_limit}});
+    const std::vector<NodeGpu> gpus(2, NodeGpu{mi300x_range, {found_limit}});
     EXPECT_THROW((NodePower{gpus, options}), Error);
 }
 
