@@ -407,7 +407,7 @@ TEST(Serving, FirstTokensAreKeptOnMixesDrawnByChance) {
         std::mt19937_64 random{seed};
         const double rate = std::uniform_real_distribution<double>{1.5, 4.5}(random);
         const Seconds hour{3500};
-        for (const std::size_t boards : {4, 3, 2})
+        for (const std::size_t boards : {4U, 3U, 2U})
             serve("conversations", synthetic_conversations(hour, seed + 10 * boards), boards);
         serve("code, " + std::to_string(rate) + "/s", synthetic_code(hour, rate, seed), 4);
         std::vector<Request> prompts = synthetic_conversations(hour, seed + 50);
@@ -418,11 +418,11 @@ TEST(Serving, FirstTokensAreKeptOnMixesDrawnByChance) {
         for (Request& request : prompts) request.answer_tokens = 1;
         std::vector<Request> answers = synthetic_conversations(hour, seed + 70);
         for (Request& request : answers) request.prompt_tokens = 1;
-        for (const std::size_t boards : {4, 2}) {
+        for (const std::size_t boards : {4U, 2U}) {
             serve("prompts only", prompts, boards);
             serve("answers only", answers, boards);
         }
-        for (const std::size_t boards : {4, 3}) serve("mixed", mixed, boards);
+        for (const std::size_t boards : {4U, 3U}) serve("mixed", mixed, boards);
     }
     std::cout << "at worst " << worst << " points of first tokens, " << 100 * least
               << " % of what the plan alone saves where it keeps them\n";

@@ -257,24 +257,24 @@ TEST(Serving, NoisyBoardsAreSweptAndServed) {
         };
         serve("conversations", conversations(0), 4, seed);
         if (mixes == nullptr) return;
-        for (const std::size_t boards : {3, 2})
+        for (const std::size_t boards : {3U, 2U})
             serve("conversations", conversations(boards), boards, seed);
         const double rate = 1.5 + 2 * static_cast<double>(std::mt19937_64{seed}() >> 11) * 0x1p-53;
-        for (const std::size_t boards : {4, 2})
+        for (const std::size_t boards : {4U, 2U})
             serve("code", synthetic_code(hour, rate, seed), boards, seed);
         std::vector<Request> prompts = conversations(5);
-        for (const std::size_t boards : {4, 3, 2})
+        for (const std::size_t boards : {4U, 3U, 2U})
             serve("mixed", half_of_each(synthetic_code(hour, 0.3 * rate, seed + 60), prompts),
                   boards, seed);
         for (Request& request : prompts) request.answer_tokens = 1;
         std::vector<Request> answers = conversations(7);
         for (Request& request : answers) request.prompt_tokens = 1;
-        for (const std::size_t boards : {4, 2}) {
+        for (const std::size_t boards : {4U, 2U}) {
             serve("prompts only", prompts, boards, seed);
             serve("answers only", answers, boards, seed);
         }
         if (const auto azure = azure_hour())
-            for (const std::size_t boards : {4, 2}) serve("Azure's", *azure, boards, seed);
+            for (const std::size_t boards : {4U, 2U}) serve("Azure's", *azure, boards, seed);
     }
     std::cout << "noisy boards: first tokens " << -all_lost.value() << " points in the mean, "
               << -worst << " at worst; at least " << 100 * least
