@@ -222,9 +222,10 @@ TEST_F(Attach, IsShownByTopWhileItRuns) {
     EXPECT_EQ(look["processes"], 1);
     EXPECT_EQ(look["boards"].size(), 1U) << look;
     for (const auto& [list, name] : {std::pair{"kernels", "gemm"}, {"ranges", "step/forward"}}) {
-        EXPECT_TRUE(std::any_of(
-            look[list].begin(), look[list].end(),
-            [&](const json& line) { return line["name"] == name && line["time_s"] > 0; }))
+        EXPECT_TRUE(std::any_of(look[list].begin(), look[list].end(),
+                                [wanted = name](const json& line) {
+                                    return line["name"] == wanted && line["time_s"] > 0;
+                                }))
             << list << look;
     }
     ::kill(child, SIGTERM);

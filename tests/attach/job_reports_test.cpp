@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-json energy(double joules) {
+json resolved_energy(double joules) {
     return {{"joules", joules}, {"half_width_95", 1.0}, {"status", "resolved"}};
 }
 
@@ -25,12 +25,12 @@ json energy(double joules) {
 json process(const std::string& host, const std::string& address, double begin, double end,
              double counter, double kernel) {
     const json row{{"kernel", "gemm"}, {"variant", 1},        {"calls", 10},
-                   {"time_s", 2},      {"metered_calls", 10}, {"energy", energy(kernel)},
+                   {"time_s", 2},      {"metered_calls", 10}, {"energy", resolved_energy(kernel)},
                    {"asked", {}},      {"applied", {}},       {"held_core_mhz", 900}};
     const json totals{{"counter_j", counter},
                       {"outside_j", 0},
-                      {"kernels", energy(kernel)},
-                      {"idle", energy(counter - kernel)},
+                      {"kernels", resolved_energy(kernel)},
+                      {"idle", resolved_energy(counter - kernel)},
                       {"unexplained_j", 0}};
     const json report{{"device", {{"name", "GPU"}, {"address", address}}},
                       {"totals", totals},
