@@ -12,8 +12,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Kind = kdvfs::detail::ClockCommand::Kind;
 
-constexpr ClockPoint low{.core = 500_MHz};
-constexpr ClockPoint mid{.core = 1000_MHz};
+constexpr ClockPoint low_clock{.core = 500_MHz};
+constexpr ClockPoint mid_clock{.core = 1000_MHz};
 
 /// Fails so many times, then works.
 std::function<void()> throws_times(Errc code, int times) {
@@ -25,7 +25,7 @@ std::function<void()> throws_times(Errc code, int times) {
 TEST(TransientErrors, AreRetriedEachTimeFourTimesLater) {
     ControlledBoard board;
     board.on_apply = throws_times(Errc::busy, 3);
-    board.enter(0, low);
+    board.enter(0, low_clock);
     for (const int pause : {1, 4, 16}) {
         board.settle();
         EXPECT_EQ(board.state, board.found());
@@ -35,7 +35,7 @@ TEST(TransientErrors, AreRetriedEachTimeFourTimesLater) {
         EXPECT_EQ(board.calls.size(), calls) << "not before its time";
         board.pass(Duration{1});
     }
-    EXPECT_EQ(board.state.cap, low);
+    EXPECT_EQ(board.state.cap, low_clock);
     EXPECT_EQ(board.counts().retries, 3U);
     EXPECT_EQ(board.asked().switched, 1U);
     EXPECT_EQ(board.asked().refused, 0U);
@@ -43,9 +43,9 @@ TEST(TransientErrors, AreRetriedEachTimeFourTimesLater) {
 
     // The next trouble has all its retries again.
     board.on_apply = throws_times(Errc::busy, 3);
-    board.enter(1, mid);
+    board.enter(1, mid_clock);
     board.pass(seconds{1});
-    EXPECT_EQ(board.state.cap, mid);
+    EXPECT_EQ(board.state.cap, mid_clock);
     EXPECT_TRUE(board.controller.armed());
 }
 
@@ -53,7 +53,7 @@ TEST(TransientErrors, ThatDoNotPassDisarm) {
     for (const Errc code : {Errc::busy, Errc::timed_out, Errc::io}) {
         ControlledBoard board;
         board.on_apply = throws(code);
-        board.enter(0, low);
+        board.enter(0, low_clock);
         board.pass(seconds{1});
         EXPECT_FALSE(board.controller.armed());
         EXPECT_EQ(board.counts().retries, 3U);
@@ -66,7 +66,7 @@ TEST(TransientErrors, ThatDoNotPassDisarm) {
 TEST(TransientErrors, ManyRetriesWaitLongButStayDefined) {
     ControlledBoard board{{.options = {.retries = 40, .first_retry_after = Duration{1}}}};
     board.on_apply = throws(Errc::busy);
-    board.enter(0, low);
+    board.enter(0, low_clock);
     Duration last{0};
     for (int retry = 0; retry < 40; ++retry) {
         board.settle();
@@ -83,18 +83,18 @@ TEST(TransientErrors, ManyRetriesWaitLongButStayDefined) {
 TEST(TransientErrors, ARetryAsksForWhatIsWantedThen) {
     ControlledBoard board;
     board.on_apply = throws_times(Errc::busy, 1);
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
-    board.enter(1, mid);
+    board.enter(1, mid_clock);
     board.pass(milliseconds{1});
-    EXPECT_EQ(board.state.cap, mid);
+    EXPECT_EQ(board.state.cap, mid_clock);
     EXPECT_EQ(board.asked().switched, 2U) << "the write served both";
 }
 
 TEST(TransientErrors, AScopeThatIsOverBeforeItsRetryWasRefused) {
     ControlledBoard board;
     board.on_apply = throws_times(Errc::busy, 1);
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.leave(0);
     board.pass(milliseconds{1});
@@ -106,22 +106,22 @@ TEST(TransientErrors, AScopeThatIsOverBeforeItsRetryWasRefused) {
 
 TEST(TransientErrors, OfALookAreRetriedToo) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.on_read = throws_times(Errc::busy, 2);
     board.pass(seconds{2});
     EXPECT_EQ(board.counts().retries, 2U);
     EXPECT_TRUE(board.controller.armed());
-    EXPECT_EQ(board.state.cap, low);
+    EXPECT_EQ(board.state.cap, low_clock);
 }
 
 TEST(PermanentErrors, DisarmRestoreAndCountUntilRearmed) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.on_apply = throws(Errc::refused);
-    board.enter(1, mid);
-    board.enter(2, mid);
+    board.enter(1, mid_clock);
+    board.enter(2, mid_clock);
     board.settle();
     EXPECT_FALSE(board.controller.armed());
     EXPECT_EQ(board.counts().retries, 0U);
@@ -130,7 +130,7 @@ TEST(PermanentErrors, DisarmRestoreAndCountUntilRearmed) {
     EXPECT_EQ(board.asked().refused, 2U);
     EXPECT_EQ(board.controller.take_error()->code(), Errc::refused);
 
-    board.enter(0, mid);
+    board.enter(0, mid_clock);
     board.pass(seconds{5});
     EXPECT_EQ(board.asked().refused, 3U) << "scopes go on, refused";
     EXPECT_EQ(board.state, board.found());
@@ -138,7 +138,7 @@ TEST(PermanentErrors, DisarmRestoreAndCountUntilRearmed) {
     board.on_apply = {};
     board.controller.rearm();
     board.settle();
-    EXPECT_EQ(board.state.cap, mid) << "what tracks ask for now";
+    EXPECT_EQ(board.state.cap, mid_clock) << "what tracks ask for now";
     EXPECT_EQ(board.asked().switched, 1U) << "a refused scope stays refused";
     board.enter(3, {.core = 1500_MHz});
     board.settle();
@@ -148,9 +148,9 @@ TEST(PermanentErrors, DisarmRestoreAndCountUntilRearmed) {
 
 TEST(PermanentErrors, ScopesThatWaitBehindTheFailingOneAreRefusedWithIt) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     const auto command = board.controller.next_command(board.now);
-    board.enter(1, mid);
+    board.enter(1, mid_clock);
     board.controller.completed({.error = board_error(Errc::refused)}, board.now);
     EXPECT_EQ(board.asked().refused, 2U);
     board.settle();
@@ -161,11 +161,11 @@ TEST(PermanentErrors, ScopesThatWaitBehindTheFailingOneAreRefusedWithIt) {
 TEST(PermanentErrors, TheFirstErrorIsKept) {
     ControlledBoard board;
     board.on_apply = throws(Errc::refused);
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.controller.rearm();
     board.on_apply = throws(Errc::not_supported);
-    board.enter(1, mid);
+    board.enter(1, mid_clock);
     board.settle();
     EXPECT_EQ(board.controller.take_error()->code(), Errc::refused);
     EXPECT_FALSE(board.controller.take_error());
@@ -173,7 +173,7 @@ TEST(PermanentErrors, TheFirstErrorIsKept) {
 
 TEST(PermanentErrors, AVanishedBoardIsNotTouchedAgain) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.on_read = throws(Errc::vanished);
     board.pass(seconds{1});
@@ -191,7 +191,7 @@ TEST(PartialFailures, AWriteThatFailedHalfWayIsPutBack) {
     for (const Errc code : {Errc::refused, Errc::busy}) {
         ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
         board.after_apply = throws(code);
-        board.enter(0, low);
+        board.enter(0, low_clock);
         board.settle();
         EXPECT_EQ(board.controller.changed(), code == Errc::busy) << "who knows what it holds";
         board.pass(seconds{1});
@@ -203,7 +203,7 @@ TEST(PartialFailures, AWriteThatFailedHalfWayIsPutBack) {
 TEST(PartialFailures, AnUnreadableAnswerCountsAsHalfDone) {
     ControlledBoard board;
     board.after_apply = [&] { board.on_read = throws_times(Errc::refused, 1); };
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     EXPECT_FALSE(board.controller.armed());
     EXPECT_EQ(board.state, board.found());
@@ -213,20 +213,20 @@ TEST(PartialFailures, AnUnreadableAnswerCountsAsHalfDone) {
 TEST(PartialFailures, HalfDoneLoweringIsUndoneWhileLoweringIsHeldBack) {
     ControlledBoard board{{.options = {.lower_after = milliseconds{100}}}};
     board.after_apply = throws_times(Errc::busy, 1);
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.pass(milliseconds{100});
-    ASSERT_EQ(board.state.cap, low) << "half-way";
+    ASSERT_EQ(board.state.cap, low_clock) << "half-way";
     board.leave(0);
-    board.enter(0, mid);  // still lower than auto, and held back anew
+    board.enter(0, mid_clock);  // still lower than auto, and held back anew
     board.pass(milliseconds{1});
     EXPECT_EQ(board.state, board.found()) << "the doubt is cleared when the retry is due";
     board.pass(milliseconds{100});
-    EXPECT_EQ(board.state.cap, mid);
+    EXPECT_EQ(board.state.cap, mid_clock);
 }
 
 TEST(PartialFailures, ARestoreThatFailedHalfWayIsFinished) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     int left = 1;
     board.on_restore = [&] {
@@ -244,7 +244,7 @@ TEST(PartialFailures, ARestoreThatFailedHalfWayIsFinished) {
 TEST(SilentRefusal, OfACapDisarmsAndSaysWhatIsHeld) {
     ControlledBoard board;
     board.deaf = true;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.pass(seconds{1});
     EXPECT_FALSE(board.controller.armed());
     EXPECT_EQ(board.writes(), 4U) << "a write and three retries";
@@ -260,23 +260,23 @@ TEST(SilentRefusal, OfACapDisarmsAndSaysWhatIsHeld) {
 /// As the watchdog does where the process is stopped between its write and the look at it.
 TEST(PutBackBeforeItsReadBack, IsWrittenAgain) {
     ControlledBoard board{{.initial = {{.core = 1500_MHz}, {}, "manual"}}};
-    board.enter(0, mid);
+    board.enter(0, mid_clock);
     board.settle();
     int stops = 3;
     board.after_apply = [&] {
         if (stops-- > 0) board.state = board.found();
     };
-    board.enter(1, low);
+    board.enter(1, low_clock);
     board.leave(0);
     board.pass(seconds{1});
-    EXPECT_EQ(board.state.cap, low);
+    EXPECT_EQ(board.state.cap, low_clock);
     EXPECT_EQ(board.counts().resets, 3U);
     EXPECT_TRUE(board.controller.armed());
     EXPECT_FALSE(board.controller.take_error());
     EXPECT_EQ(board.asked().switched, 2U);
     EXPECT_EQ(board.asked().refused, 0U);
     stops = 1;
-    board.enter(1, mid);
+    board.enter(1, mid_clock);
     board.settle();
     board.leave(1);
     board.leave(1);
@@ -289,7 +289,7 @@ TEST(PutBackBeforeItsReadBack, IsWrittenAgain) {
 
 TEST(SilentRefusal, OfARestoreIsTriedOnceMoreAtTheEnd) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.deaf_to_restore = true;
     board.leave(0);
@@ -309,7 +309,7 @@ TEST(SilentRefusal, OfARestoreIsTriedOnceMoreAtTheEnd) {
 TEST(SilentRefusal, OfTheLastRestoreIsTriedAgainAndReported) {
     for (const int deaf_times : {2, 1000}) {
         ControlledBoard board;
-        board.enter(0, low);
+        board.enter(0, low_clock);
         board.settle();
         int left = deaf_times;
         board.deaf_to_restore = true;
@@ -332,7 +332,7 @@ TEST(SilentRefusal, OfTheLastRestoreIsTriedAgainAndReported) {
 
 TEST(SilentRefusal, OfARestoreThatEndedElsewhereIsFinishedAtTheEnd) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.after_restore = [&] { board.state.cap = {.core = 700_MHz}; };
     board.leave(0);
@@ -346,10 +346,10 @@ TEST(SilentRefusal, OfARestoreThatEndedElsewhereIsFinishedAtTheEnd) {
 
 TEST(LettingGo, RestoresWhateverTracksSay) {
     ControlledBoard board{{.options = {.lower_after = seconds{9}}}};
-    board.enter(0, low);
-    board.enter(1, mid);
+    board.enter(0, low_clock);
+    board.enter(1, mid_clock);
     board.pass(seconds{9});
-    ASSERT_EQ(board.state.cap, mid);
+    ASSERT_EQ(board.state.cap, mid_clock);
     board.controller.release();
     board.settle();
     EXPECT_EQ(board.state, board.found());
@@ -358,11 +358,11 @@ TEST(LettingGo, RestoresWhateverTracksSay) {
 
 TEST(LettingGo, IsDeafToTracksFromThenOn) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.controller.release();
-    board.enter(0, mid);
-    board.enter(1, low);
+    board.enter(0, mid_clock);
+    board.enter(1, low_clock);
     board.controller.protect(TrackId{2}, ClockPoint{}, board.now);
     board.settle();
     EXPECT_EQ(board.state, board.found()) << "a stream that is still running asks in vain";
@@ -372,12 +372,12 @@ TEST(LettingGo, IsDeafToTracksFromThenOn) {
 
 TEST(LettingGo, WaitsForTheCommandThatIsUnderWay) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     const auto command = board.controller.next_command(board.now);
     board.controller.release();
     EXPECT_EQ(board.controller.next_command(board.now), std::nullopt);
     board.answer(*command);
-    EXPECT_EQ(board.state.cap, low);
+    EXPECT_EQ(board.state.cap, low_clock);
     board.settle();
     EXPECT_EQ(board.state, board.found());
 }
@@ -396,7 +396,7 @@ TEST(LettingGo, DoesNotHoldBackAFoundStateThatIsLower) {
 TEST(LettingGo, CutsABackOffShort) {
     ControlledBoard board;
     board.after_apply = throws_times(Errc::busy, 1);
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.controller.release();
     board.settle();
@@ -405,7 +405,7 @@ TEST(LettingGo, CutsABackOffShort) {
 
 TEST(LettingGo, DuringARestoreIsContent) {
     ControlledBoard board;
-    board.enter(0, low);
+    board.enter(0, low_clock);
     board.settle();
     board.leave(0);
     const auto command = board.controller.next_command(board.now);
