@@ -95,11 +95,17 @@ kdvfs_status kdvfs_measure_device(const char* vendor, int number, const kdvfs_op
    joule is real. seed: of the counter's noise. */
 kdvfs_status kdvfs_open_simulated(const char* preset, uint64_t seed, const kdvfs_options* options,
                                   kdvfs_gpu** gpu);
-/* Puts the clocks back and frees the handle. Fails with KDVFS_INVALID_INPUT, and keeps the handle,
-   while scopes, requests, steps, pipeline sessions or power limits of it have not ended. With any
-   other status the handle is gone: it is that of the first error that nobody has asked for, or
-   KDVFS_REFUSED where that one is KDVFS_INVALID_INPUT. NULL is allowed. */
+/* Puts the clocks back and closes the handle; waits for calls with it on other threads. Fails with
+   KDVFS_INVALID_INPUT, and keeps the handle open, while scopes, requests, steps, pipeline sessions
+   or power limits of it have not ended. With any other status it is closed: the status is that of
+   the first error that nobody has asked for, or KDVFS_REFUSED where that one is
+   KDVFS_INVALID_INPUT. Calls with a closed handle fail with KDVFS_INVALID_INPUT: some hundred bytes
+   are kept for that. NULL is allowed. */
 kdvfs_status kdvfs_close(kdvfs_gpu* gpu);
+/* The same whatever has not ended, as at the end of a program whose other threads still run. Power
+   limits are put back. Scopes have ended; the rest has no effect any more and is still to be
+   ended. */
+kdvfs_status kdvfs_force_close(kdvfs_gpu* gpu);
 
 /* The first error behind the caller's back since the last call. */
 kdvfs_status kdvfs_check(kdvfs_gpu* gpu);

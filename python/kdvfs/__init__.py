@@ -16,11 +16,11 @@ import ctypes
 import os
 import re
 import sys
-import weakref
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Set, Tuple, Type, Union
 
 from ._library import Error, Options, ScopeMemory, WithScope, expect_ok, integer_of, json_of, number_of, path_of
+from . import _library
 from ._library import library as _c
 
 __all__ = ["Error", "Gpu", "Request", "Scope", "SimulatedGpu"]
@@ -68,7 +68,6 @@ class Scope(WithScope):
     def __init__(self, gpu: "Gpu", begin: Any, *arguments: Any) -> None:
         super().__init__(ScopeMemory())
         self._begin = begin
-        gpu._made.add(self)
         # Converted once: ctypes then has nothing to convert, and nothing to allocate, in a call.
         kinds = begin.argtypes[1:-1]
         converted = (kind(value) for kind, value in zip(kinds, arguments))
@@ -110,6 +109,8 @@ class Request:
         self._gpu._begun.discard(self)
         _c.kdvfs_request_end(handle)
 
+    _abandon = close
+
     def __enter__(self) -> "Request":
         return self
 
@@ -141,7 +142,8 @@ def _handle_of(stream: int) -> int:
     return integer_of("a stream", stream, 0, 2**64 - 1, remedy)
 
 
-_open_gpus: List["Gpu"] = []
+# Of the library's module: importlib.reload must not forget what is open.
+_open_gpus: List["Gpu"] = _library.open_gpus
 
 
 def _only_gpu(call: str) -> "Gpu":
@@ -180,7 +182,6 @@ class Gpu:
         self._handle = handle
         self._process = os.getpid()
         self._scopes: Dict[Any, Scope] = {}
-        self._made: "weakref.WeakSet[WithScope]" = weakref.WeakSet()
         self._begun: Set[Any] = set()  # requests, steps, pipeline sessions and power limits
         _open_gpus.append(self)
 
@@ -328,11 +329,14 @@ class Gpu:
 
         Fails, and leaves the GPU open, while scopes, requests, steps, pipeline sessions or power limits have not
         ended. A `with` block that they outlive ends them, closes the GPU, and raises that error: what comes
-        after the block would run without them.
+        after the block would run without them. Calls of other threads are waited for.
         """
-        # In place: scopes that were made share it. First: an interrupt must not leave a handle that was freed.
+        self._close_by(_c.kdvfs_close)
+
+    def _close_by(self, function: Any) -> None:
+        # In place: scopes that were made share it. First: an interrupt must not leave a handle that was closed.
         handle, self._handle.value = self._handle.value, None
-        status = _c.kdvfs_close(handle)
+        status = function(handle)
         if status == 1:  # something has not ended: the handle is kept
             self._handle.value = handle
         else:
@@ -342,15 +346,9 @@ class Gpu:
                 _open_gpus.remove(self)
         expect_ok(status)
 
-    def _end_scopes(self) -> None:
-        for made in list(self._made):
-            made._abandon()
-
-    def _end_all(self) -> None:
-        self._end_scopes()
-        for begun in list(self._begun):
-            with contextlib.suppress(Error):
-                begun.close()
+    def _close_whatever_is_open(self) -> None:
+        """Other threads may be in calls and scopes: these end with the GPU, and nothing that they use is freed."""
+        self._close_by(_c.kdvfs_force_close)
 
     def __enter__(self) -> "Gpu":
         return self
@@ -365,9 +363,11 @@ class Gpu:
             self.close()
         except Error:
             if self._handle:
-                self._end_all()
+                begun = list(self._begun)
                 with contextlib.suppress(Error):
-                    self.close()
+                    self._close_whatever_is_open()
+                for each in begun:
+                    each._abandon()
             if error is None:
                 raise
 
@@ -379,8 +379,7 @@ def _close_what_is_open() -> None:
         if gpu._process != os.getpid():  # a forked child: the GPU is its parent's
             continue
         try:
-            gpu._end_scopes()
-            gpu.close()
+            gpu._close_whatever_is_open()
         except Error as error:
             print(f"kdvfs: {error}", file=sys.stderr)
 

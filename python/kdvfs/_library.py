@@ -9,9 +9,11 @@ import os
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Optional, Sequence, Type
+from typing import Any, List, Optional, Sequence, Type
 
 C_VERSION = 1
+
+open_gpus: List[Any] = []  # kdvfs.Gpu
 
 
 class Error(RuntimeError):
@@ -213,6 +215,7 @@ def _load() -> ctypes.CDLL:
         "kdvfs_measure_device": [text, ctypes.c_int, options, to_pointer],
         "kdvfs_open_simulated": [text, ctypes.c_uint64, options, to_pointer],
         "kdvfs_close": [pointer],
+        "kdvfs_force_close": [pointer],
         "kdvfs_check": [pointer],
         "kdvfs_measure_only": [pointer],
         "kdvfs_core_clocks": [
@@ -342,6 +345,7 @@ _PYTHON_WORDS = (
         "the GPU: it is NULL (invalid input); pass a valid pointer",
         "the GPU: it has been closed (invalid input); make the call before close(), or open it again",
     ),
+    ("make the call before kdvfs_close, or", "make the call before close(), or"),
 )
 
 
@@ -362,7 +366,7 @@ class WithScope:
     end, so that the memory of one that is open is neither used again nor freed.
     """
 
-    __slots__ = ("_memory", "_pointer", "_arguments", "_entered", "__weakref__")
+    __slots__ = ("_memory", "_pointer", "_arguments", "_entered")
     _end: Any
 
     def __init__(self, memory: ctypes.Structure) -> None:

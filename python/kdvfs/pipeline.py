@@ -9,6 +9,7 @@
                 loss = model(part)
 """
 
+import contextlib
 import ctypes
 import os
 from operator import index
@@ -148,7 +149,6 @@ class PipelineSession:
         self._raise_error_of_ranks()
         expect_ok(status)
         self._gpu = gpu
-        gpu._made.add(self._scope)
         gpu._begun.add(self)
 
     def _gather_on(self, text: str, seconds: float) -> Dict[int, str]:
@@ -252,6 +252,11 @@ class PipelineSession:
         expect_ok(_c.kdvfs_pipeline_end(self._handle))
         self._handle.value = None
         self._gpu._begun.discard(self)
+
+    def _abandon(self) -> None:
+        self._scope._abandon()
+        with contextlib.suppress(Error):
+            self.close()
 
     def __enter__(self) -> "PipelineSession":
         return self

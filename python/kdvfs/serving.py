@@ -10,6 +10,7 @@
 Until `plan`, steps are counted and metered at the driver's default clocks.
 """
 
+import contextlib
 import ctypes
 import math
 import os
@@ -91,7 +92,6 @@ class Steps:
         self._handle = ctypes.c_void_p()
         expect_ok(_c.kdvfs_steps_begin(gpu._handle, ctypes.byref(self._handle)))
         self._scope = StepScope()
-        gpu._made.add(self._scope)
         gpu._begun.add(self)
         self._prompt_context = 0
 
@@ -233,6 +233,11 @@ class Steps:
         expect_ok(_c.kdvfs_steps_end(self._handle))
         self._handle.value = None
         self._gpu._begun.discard(self)
+
+    def _abandon(self) -> None:
+        self._scope._abandon()
+        with contextlib.suppress(Error):
+            self.close()
 
     def __enter__(self) -> "Steps":
         return self

@@ -8,6 +8,7 @@
         limit.end_epoch()
 """
 
+import contextlib
 import ctypes
 import math
 import os
@@ -129,6 +130,10 @@ class PowerLimit:
         handle, self._handle = self._handle, ctypes.c_void_p()
         self._gpu._begun.discard(self)
         expect_ok(_c.kdvfs_power_limit_end(handle))
+
+    def _abandon(self) -> None:
+        with contextlib.suppress(Error):
+            self.close()
 
     def __enter__(self) -> "PowerLimit":
         return self

@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import ctypes
+import importlib
 import json
 import os
 import pickle
@@ -379,10 +380,68 @@ assert not os.path.exists("profile.iterations.csv")
             self.assertEqual((ended.returncode, ended.stderr), (0, ""))
             self.assertIn("profile.iterations.csv", os.listdir(folder))
 
-    def test_what_cannot_be_closed_at_the_end_is_named(self):
-        program = "import kdvfs\ngpu = kdvfs.open_simulated('h100')\nsteps = kdvfs.Steps(gpu)"
-        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
-        self.assertRegex(ended.stderr, "^kdvfs: cannot close the GPU: 1 .*steps.*end or close them first\n$")
+    def test_a_program_that_ends_closes_its_gpus_whatever_is_open(self):
+        """The session of the second GPU is kept, and the power limit of the first is put back."""
+        program = """
+import atexit, ctypes, kdvfs
+from kdvfs import _library
+first = kdvfs.open_simulated("h100")
+gpu = kdvfs.open_simulated("h100", meter_every=1)
+gpu.begin_session()
+held = [%s for gpu in (first, gpu)]
+for step in range(300):
+    gpu.next_iteration()
+    with gpu.scope("gemm"):
+        gpu.launch(matrix_flops=4e13)
+gpu.synchronize()
+"""
+        for held in ("gpu.request(1395)", "kdvfs.Steps(gpu)", "kdvfs.PowerLimit(gpu)", "gpu.scope('gemm').__enter__()",
+                     "kdvfs.PipelineSession(gpu, stages=1, microbatches=1, mode='measure')"):
+            with self.subTest(held=held), tempfile.TemporaryDirectory() as folder:
+                environment = {**os.environ, "KDVFS_MODE": "sweep:" + os.path.join(folder, "profile.csv")}
+                ended = subprocess.run([sys.executable, "-c", program % held], env=environment, capture_output=True,
+                                       text=True, timeout=100)
+                self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+                self.assertIn("profile.iterations.csv", os.listdir(folder))
+
+    def test_a_call_with_a_closed_handle_is_refused(self):
+        c = _library.library
+        gpu = kdvfs.open_simulated("h100")
+        handle = ctypes.c_void_p(gpu._handle.value)
+        gpu.close()
+        begun, text = ctypes.c_void_p(), ctypes.c_void_p()
+        memory = ctypes.pointer(_library.ScopeMemory())
+        for status in (c.kdvfs_check(handle), c.kdvfs_next_iteration(handle), c.kdvfs_follow_plan(handle, b"plan"),
+                       c.kdvfs_report_json(handle, ctypes.byref(text)), c.kdvfs_session_begin(handle),
+                       c.kdvfs_scope_begin(handle, None, b"gemm", 0, memory), c.kdvfs_simulated_synchronize(handle),
+                       c.kdvfs_request_begin(handle, 1395, 0, ctypes.byref(begun)), c.kdvfs_close(handle),
+                       c.kdvfs_steps_begin(handle, ctypes.byref(begun))):
+            self.assertEqual(status, 1)
+            self.assertIn(b"has been closed", c.kdvfs_last_error())
+        self.assertEqual((c.kdvfs_measure_only(handle), c.kdvfs_session_done(handle)), (0, 1))
+
+    def test_what_is_open_outlives_a_forced_close(self):
+        c = _library.library
+        gpu = kdvfs.open_simulated("h100")
+        handle = ctypes.c_void_p(gpu._handle.value)
+        request, steps, limit = gpu.request(1395), kdvfs.Steps(gpu), kdvfs.PowerLimit(gpu)
+        scope, step = gpu.scope("gemm"), steps.step(sequences=1)
+        scope.__enter__()
+        step.__enter__()
+        gpu._close_whatever_is_open()
+        self.assertEqual(c.kdvfs_check(handle), 1)
+        scope.__exit__(None, None, None)
+        step.__exit__(None, None, None)
+        for each in (request, steps, limit):
+            each.close()
+
+    def test_a_module_that_is_loaded_again_knows_what_is_open(self):
+        with kdvfs.open_simulated("h100") as gpu:
+            before = {**vars(kdvfs)}
+            importlib.reload(kdvfs)
+            known = list(kdvfs._open_gpus)
+            vars(kdvfs).update(before)
+            self.assertEqual(known, [gpu])
 
 
 class Interrupts(unittest.TestCase):

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -101,6 +102,48 @@ class SetsClocks(unittest.TestCase):
             self.assertGreaterEqual(gpu.report()["scopes"]["switches"], 1)
         with kdvfs.measure("nvidia", 0, meter_every=1) as gpu, gpu.scope("after"):
             pass
+
+
+class Closes(unittest.TestCase):
+    def test_a_gpu_that_other_threads_use(self):
+        """A `with` block, and the end of a program, wait for calls of other threads: nothing that these use is freed."""
+        program = """
+import threading, time, kdvfs
+
+def report(gpu):
+    while True:
+        try:
+            gpu.report()
+        except kdvfs.Error:
+            return
+
+def work(gpu, name):
+    while True:
+        try:
+            with gpu.scope(name):
+                pass
+        except kdvfs.Error:
+            return
+
+def start(gpu):
+    for step in range(200):
+        gpu.next_iteration()
+        with gpu.scope("k%d" % (step % 50)):
+            pass
+    for run, *arguments in ((report, gpu), (report, gpu), (work, gpu, "a"), (work, gpu, "b")):
+        threading.Thread(target=run, args=arguments, daemon=True).start()
+    time.sleep(0.1)
+
+try:
+    with kdvfs.measure("nvidia", 0, meter_every=1) as gpu:
+        start(gpu)
+except kdvfs.Error as error:
+    assert "have not ended" in str(error), error
+start(kdvfs.measure("nvidia", 0, meter_every=1))
+"""
+        for _ in range(3):
+            ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+            self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
 
 class Refuses(unittest.TestCase):

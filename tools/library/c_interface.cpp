@@ -4,6 +4,7 @@
 #include "c_handles.hpp"
 #include "open_boards.hpp"
 
+#include <kdvfs/detail/train/owned_power_limit.hpp>
 #include <kdvfs/device/simulated/presets.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/extend.hpp>
@@ -94,11 +95,11 @@ kdvfs::simulated::Device& simulated_of(kdvfs_gpu* gpu) {
 
 template <class Make>
 void begin(kdvfs_gpu* gpu, const char* name, kdvfs_scope* scope, Make make) {
-    kdvfs_gpu& its = given(gpu, "the GPU");
+    BeginningCall call{gpu};
     static_cast<void>(given(name, "the name"));
     static_cast<void>(given(scope, "the scope"));
-    ::new (scope) OpenScope{its, make(its)};
-    its.users.fetch_add(1, std::memory_order_relaxed);
+    ::new (scope) OpenScope{*gpu, make(*gpu)};
+    call.has_begun();
 }
 
 /// @param make returns the open `kdvfs::Gpu`
@@ -113,14 +114,50 @@ kdvfs_status open(kdvfs_gpu** gpu, Make make) {
     });
 }
 
-/// `KDVFS_INVALID_INPUT` says that the handle is kept: no error of a GPU that is gone may be it.
-void close_for_good(kdvfs::Gpu& gpu) {
-    try {
-        gpu.close();
-    } catch (const kdvfs::Error& error) {
-        if (error.code() != kdvfs::Errc::invalid_input) throw;
-        throw kdvfs::Error{kdvfs::Errc::refused, error.text()};
+/// The handles that are closed: a leak checker finds them here.
+void keep(kdvfs_gpu& gpu) {
+    static std::atomic<kdvfs_gpu*> closed{nullptr};
+    gpu.closed_before = closed.load();
+    while (!closed.compare_exchange_weak(gpu.closed_before, &gpu)) {
     }
+}
+
+/// What a handle holds, unless somebody may still use it.
+void free_what_it_holds(kdvfs_gpu& gpu) {
+    if (gpu.users.count() != 0 || gpu.users.has_calls()) return;
+    gpu.bound.reset();
+    gpu.gpu.reset();
+    gpu.streams = {};
+    gpu.simulated.reset();
+}
+
+/// `KDVFS_INVALID_INPUT` says that the handle is kept: no error of a GPU that is gone may be it.
+void close_for_good(kdvfs_gpu& gpu) {
+    const struct Closing {
+        kdvfs_gpu& gpu;
+        ~Closing() {
+            free_what_it_holds(gpu);
+            keep(gpu);
+        }
+    } closing{gpu};
+    std::optional<kdvfs::Error> first;
+    const auto attempt = [&](auto&& work) {
+        try {
+            work();
+        } catch (const kdvfs::Error& error) {
+            if (!first) first = error;
+        }
+    };
+    gpu.session.reset();
+    for (const auto& each : gpu.limits) {
+        attempt([&] {
+            if (const auto limit = each.lock()) limit->close();
+        });
+    }
+    attempt([&] { gpu.gpu->close(); });
+    if (!first) return;
+    if (first->code() != kdvfs::Errc::invalid_input) throw kdvfs::Error{*first};
+    throw kdvfs::Error{kdvfs::Errc::refused, first->text()};
 }
 
 kdvfs_status open_at(const char* vendor, const char* address, Use use, const kdvfs_options* options,
@@ -220,30 +257,48 @@ kdvfs_status kdvfs_open_simulated(const char* preset, uint64_t seed, const kdvfs
 kdvfs_status kdvfs_close(kdvfs_gpu* gpu) {
     if (gpu == nullptr) return KDVFS_OK;
     return guarded([&] {
-        if (const auto users = gpu->users.load(); users != 0) {
+        AloneWith alone{*gpu};
+        if (!alone) {
             reject("close the GPU",
-                   std::to_string(users) +
+                   std::to_string(gpu->users.count()) +
                        " scopes, requests, steps, pipeline sessions or power limits",
                    "they have not ended", "end or close them first");
         }
-        const std::unique_ptr<kdvfs_gpu> last{gpu};
-        last->session.reset();
-        close_for_good(*last->gpu);
+        alone.close();
+        close_for_good(*gpu);
+    });
+}
+
+kdvfs_status kdvfs_force_close(kdvfs_gpu* gpu) {
+    if (gpu == nullptr) return KDVFS_OK;
+    return guarded([&] {
+        AloneWith alone{*gpu, true};
+        alone.close();
+        close_for_good(*gpu);
     });
 }
 
 kdvfs_status kdvfs_check(kdvfs_gpu* gpu) {
-    return guarded([&] { given(gpu, "the GPU").gpu->check(); });
+    return guarded([&] {
+        const Call call{gpu};
+        gpu->gpu->check();
+    });
 }
 
 int kdvfs_measure_only(const kdvfs_gpu* gpu) {
-    return gpu != nullptr && gpu->gpu->measure_only() ? 1 : 0;
+    bool is_so = false;
+    static_cast<void>(guarded([&] {
+        const Call call{gpu};
+        is_so = gpu->gpu->measure_only();
+    }));
+    return is_so ? 1 : 0;
 }
 
 kdvfs_status kdvfs_core_clocks(const kdvfs_gpu* gpu, uint32_t* clocks, size_t capacity,
                                size_t* count) {
     return guarded([&] {
-        const auto& listed = given(gpu, "the GPU").gpu->supported_clocks().core.listed;
+        const Call call{gpu};
+        const auto& listed = gpu->gpu->supported_clocks().core.listed;
         given(count, "where the count goes") = listed.size();
         if (capacity == 0) return;
         static_cast<void>(given(clocks, "where the clocks go"));
@@ -255,7 +310,8 @@ kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file) {
     return guarded([&] {
         kdvfs_gpu& its = given(gpu, "the GPU");
         const std::string path = &given(file, "the file");
-        if (its.users.load() != 0) {
+        const AloneWith alone{its};
+        if (!alone) {
             reject("follow a plan", path, "scopes or requests have not ended",
                    "end them before the plan changes");
         }
@@ -274,7 +330,8 @@ kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file) {
 kdvfs_status kdvfs_session_begin(kdvfs_gpu* gpu) {
     return guarded([&] {
         kdvfs_gpu& its = given(gpu, "the GPU");
-        if (its.users.load() != 0) {
+        const AloneWith alone{its};
+        if (!alone) {
             reject("begin a session", kdvfs::to_string(its.gpu->info()),
                    "scopes or requests have not ended", "begin it before the first scope");
         }
@@ -289,7 +346,12 @@ kdvfs_status kdvfs_report_cost(double seconds, double joules) {
 }
 
 int kdvfs_session_done(const kdvfs_gpu* gpu) {
-    return gpu == nullptr || !gpu->session || gpu->session->done() ? 1 : 0;
+    bool is_so = true;
+    static_cast<void>(guarded([&] {
+        const Call call{gpu};
+        is_so = !gpu->session || gpu->session->done();
+    }));
+    return is_so ? 1 : 0;
 }
 
 kdvfs_status kdvfs_scope_begin(kdvfs_gpu* gpu, void* stream, const char* name, uint32_t variant,
@@ -327,12 +389,13 @@ kdvfs_status kdvfs_scope_end(kdvfs_scope* scope) {
         auto& ending = *reinterpret_cast<OpenScope*>(&given(scope, "the scope"));
         if (std::exchange(scope->opaque[0], 0) != OpenScope::is_open) return;
         kdvfs_gpu& gpu = *ending.gpu;
+        if (!gpu.users.enter(Users::call)) return;  // it has ended with its GPU
         const struct Ended {
             kdvfs_gpu& gpu;
             OpenScope& scope;
             ~Ended() {
                 scope.~OpenScope();
-                gpu.users.fetch_sub(1);
+                gpu.users.leave(Users::call + Users::begun);
             }
         } ended{gpu, ending};
         ending.scope.close();
@@ -341,8 +404,8 @@ kdvfs_status kdvfs_scope_end(kdvfs_scope* scope) {
 
 kdvfs_status kdvfs_next_iteration(kdvfs_gpu* gpu) {
     return guarded([&] {
-        const kdvfs_gpu& its = given(gpu, "the GPU");
-        its.session ? its.session->next_iteration() : its.bound->next_iteration();
+        const Call call{gpu};
+        gpu->session ? gpu->session->next_iteration() : gpu->bound->next_iteration();
     });
 }
 
@@ -350,10 +413,10 @@ kdvfs_status kdvfs_request_begin(kdvfs_gpu* gpu, uint32_t core_mhz, uint32_t mem
                                  kdvfs_request** request) {
     return guarded([&] {
         given(request, "where the request goes") = nullptr;
-        kdvfs_gpu& its = given(gpu, "the GPU");
+        BeginningCall call{gpu};
         const kdvfs::ClockPoint point{{core_mhz}, {memory_mhz}};
-        *request = new kdvfs_request{&its, kdvfs::StandingRequest{*its.gpu, point}};
-        its.users.fetch_add(1);
+        *request = new kdvfs_request{gpu, kdvfs::StandingRequest{*gpu->gpu, point}};
+        call.has_begun();
     });
 }
 
@@ -367,14 +430,15 @@ void kdvfs_request_end(kdvfs_request* request) {
     if (request == nullptr) return;
     kdvfs_gpu* const gpu = request->gpu;
     delete request;
-    gpu->users.fetch_sub(1);
+    gpu->users.leave(Users::begun);
 }
 
 kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json) {
     return guarded([&] {
         given(json, "where the report goes") = nullptr;
         std::ostringstream out;
-        kdvfs::measure::write_json(out, given(gpu, "the GPU").gpu->report());
+        const Call call{gpu};
+        kdvfs::measure::write_json(out, gpu->gpu->report());
         *json = copy_of(out.str());
     });
 }
@@ -382,7 +446,8 @@ kdvfs_status kdvfs_report_json(kdvfs_gpu* gpu, char** json) {
 kdvfs_status kdvfs_worth_json(kdvfs_gpu* gpu, double power_limit_w, char** json) {
     return guarded([&] {
         given(json, "where the ranges go") = nullptr;
-        const kdvfs::measure::Report report = given(gpu, "the GPU").gpu->report();
+        const Call call{gpu};
+        const kdvfs::measure::Report report = gpu->gpu->report();
         if (report.scopes.writes > 0)
             worth::refuse_worth(kdvfs::to_string(report.device), "clocks have been set in this run",
                                 "open the GPU to measure it alone");
@@ -395,6 +460,7 @@ kdvfs_status kdvfs_worth_json(kdvfs_gpu* gpu, double power_limit_w, char** json)
 kdvfs_status kdvfs_simulated_stream(kdvfs_gpu* gpu, void** stream) {
     return guarded([&] {
         given(stream, "where the stream goes") = nullptr;
+        const Call call{gpu};
         gpu->streams.push_back(simulated_of(gpu).create_stream());
         *stream = gpu->streams.back();
     });
@@ -403,6 +469,7 @@ kdvfs_status kdvfs_simulated_stream(kdvfs_gpu* gpu, void** stream) {
 kdvfs_status kdvfs_simulated_launch(kdvfs_gpu* gpu, void* stream, double matrix_flops,
                                     double vector_flops, double memory_bytes) {
     return guarded([&] {
+        const Call call{gpu};
         auto& device = simulated_of(gpu);
         if (!(matrix_flops >= 0 && vector_flops >= 0 && memory_bytes >= 0)) {
             reject("launch a simulated kernel", "its work", "it is negative or not a number",
@@ -415,11 +482,15 @@ kdvfs_status kdvfs_simulated_launch(kdvfs_gpu* gpu, void* stream, double matrix_
 }
 
 kdvfs_status kdvfs_simulated_synchronize(kdvfs_gpu* gpu) {
-    return guarded([&] { simulated_of(gpu).synchronize(); });
+    return guarded([&] {
+        const Call call{gpu};
+        simulated_of(gpu).synchronize();
+    });
 }
 
 kdvfs_status kdvfs_simulated_totals(kdvfs_gpu* gpu, double* seconds, double* joules) {
     return guarded([&] {
+        const Call call{gpu};
         const auto& device = simulated_of(gpu);
         const std::chrono::duration<double> passed = device.now().time_since_epoch();
         if (seconds != nullptr) *seconds = passed.count();

@@ -257,9 +257,9 @@ kdvfs_status kdvfs_pipeline_begin(kdvfs_gpu* gpu, const kdvfs_pipeline_options* 
                                   kdvfs_pipeline** pipeline) {
     return guarded([&] {
         given(pipeline, "where the session goes") = nullptr;
-        kdvfs_gpu& its = given(gpu, "the GPU");
-        *pipeline = new kdvfs_pipeline{its, used_options(options)};
-        its.users.fetch_add(1);
+        BeginningCall call{gpu, 0};
+        *pipeline = new kdvfs_pipeline{*gpu, used_options(options)};
+        call.has_begun();
     });
 }
 
@@ -353,7 +353,7 @@ kdvfs_status kdvfs_pipeline_end(kdvfs_pipeline* pipeline) {
                    "end it first");
         kdvfs_gpu& gpu = pipeline->gpu;
         delete pipeline;
-        gpu.users.fetch_sub(1);
+        gpu.users.leave(Users::begun);
     });
 }
 

@@ -108,9 +108,9 @@ extern "C" {
 kdvfs_status kdvfs_steps_begin(kdvfs_gpu* gpu, kdvfs_steps** steps) {
     return guarded([&] {
         given(steps, "where the steps go") = nullptr;
-        kdvfs_gpu& its = given(gpu, "the GPU");
-        *steps = new kdvfs_steps{its};
-        its.users.fetch_add(1);
+        BeginningCall call{gpu};
+        *steps = new kdvfs_steps{*gpu};
+        call.has_begun();
     });
 }
 
@@ -302,7 +302,7 @@ kdvfs_status kdvfs_steps_end(kdvfs_steps* steps) {
             reject("end the steps of an engine", "a step", "it has not ended", "end it first");
         kdvfs_gpu& gpu = steps->gpu;
         delete steps;
-        gpu.users.fetch_sub(1);
+        gpu.users.leave(Users::begun);
     });
 }
 

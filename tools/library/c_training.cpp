@@ -17,20 +17,27 @@ namespace {
 using namespace kdvfs::c_interface;
 namespace train = kdvfs::train;
 
-std::unique_ptr<train::BoardPowerLimit> limit_of(kdvfs_gpu& gpu) {
+std::shared_ptr<train::BoardPowerLimit> limit_of(kdvfs_gpu& gpu) {
     if (gpu.simulated)
-        return std::make_unique<train::GuardedPowerLimit<kdvfs::simulated::Device>>(*gpu.simulated);
+        return std::make_shared<train::GuardedPowerLimit<kdvfs::simulated::Device>>(*gpu.simulated);
     const kdvfs::DeviceInfo& info = gpu.gpu->info();
     if (info.architecture.starts_with("sm_")) {
         using Device = kdvfs::device::NvmlPowerLimit;
-        return std::make_unique<train::OwnedBoardPowerLimit<Device>>(info.address);
+        return std::make_shared<train::OwnedBoardPowerLimit<Device>>(info.address);
     }
     namespace amd = kdvfs::device::amd;
     using Device = amd::SysfsPowerLimit;
     const auto address = kdvfs::io::parse_pci_address(info.address);
     if (!address)
         reject("find the power limit", info.address, "it is no PCI address", "open the GPU by one");
-    return std::make_unique<train::OwnedBoardPowerLimit<Device>>(amd::find_card(*address));
+    return std::make_shared<train::OwnedBoardPowerLimit<Device>>(amd::find_card(*address));
+}
+
+/// Puts the limit back when the GPU is closed before it has ended.
+void end_with(kdvfs_gpu& gpu, const std::shared_ptr<train::BoardPowerLimit>& limit) {
+    const std::lock_guard lock{gpu.adding_limits};
+    std::erase_if(gpu.limits, [](const auto& each) { return each.expired(); });
+    gpu.limits.push_back(limit);
 }
 
 train::LimitChoice choice_of(const kdvfs_power_limit_options& options) {
@@ -57,9 +64,15 @@ train::RunEnd end_of(int end) {
 
 struct kdvfs_power_limit {
     kdvfs_gpu* gpu;
-    std::unique_ptr<train::BoardPowerLimit> board;
+    std::shared_ptr<train::BoardPowerLimit> board;
     train::PowerLimit search;
     kdvfs_power_limit_options options;
+
+    void set(std::optional<kdvfs::Watts> limit) {
+        if (!limit) return;
+        const Call call{gpu};
+        board->set(*limit);
+    }
 };
 
 struct kdvfs_batch_sizes {
@@ -85,7 +98,7 @@ kdvfs_status kdvfs_power_limit_begin(kdvfs_gpu* gpu, const kdvfs_power_limit_opt
                                      kdvfs_power_limit** limit) {
     return guarded([&] {
         given(limit, "where the power limit goes") = nullptr;
-        kdvfs_gpu& its = given(gpu, "the GPU");
+        BeginningCall call{gpu};
         kdvfs_power_limit_options used;
         kdvfs_power_limit_options_init(&used);
         if (options != nullptr) {
@@ -99,15 +112,16 @@ kdvfs_status kdvfs_power_limit_begin(kdvfs_gpu* gpu, const kdvfs_power_limit_opt
             reject("search for a power limit", std::to_string(used.ranks) + " ranks",
                    "combine is NULL",
                    "give a function that sums energies and takes the longest time of all ranks");
-        auto board = limit_of(its);
+        auto board = limit_of(*gpu);
         train::PowerLimit search{board->range(),
                                  {.step = {used.step_w},
                                   .warmup_steps = used.warmup_steps,
                                   .measured_steps = used.measured_steps,
                                   .choice = choice_of(used),
                                   .ranks = used.ranks}};
-        *limit = new kdvfs_power_limit{&its, std::move(board), std::move(search), used};
-        its.users.fetch_add(1);
+        end_with(*gpu, board);
+        *limit = new kdvfs_power_limit{gpu, std::move(board), std::move(search), used};
+        call.has_begun();
     });
 }
 
@@ -123,15 +137,14 @@ kdvfs_status kdvfs_power_limit_step(kdvfs_power_limit* limit, double joules, dou
             }
             return own;
         };
-        const auto next = its.search.begin_step({{joules}, kdvfs::Seconds{seconds}}, all_ranks);
-        if (next) its.board->set(*next);
+        its.set(its.search.begin_step({{joules}, kdvfs::Seconds{seconds}}, all_ranks));
     });
 }
 
 kdvfs_status kdvfs_power_limit_end_epoch(kdvfs_power_limit* limit) {
     return guarded([&] {
         kdvfs_power_limit& its = given(limit, "the power limit");
-        if (const auto next = its.search.end_epoch()) its.board->set(*next);
+        its.set(its.search.end_epoch());
     });
 }
 
@@ -160,9 +173,17 @@ kdvfs_status kdvfs_power_limit_epoch_cost(const kdvfs_power_limit* limit, uint64
 kdvfs_status kdvfs_power_limit_end(kdvfs_power_limit* limit) {
     if (limit == nullptr) return KDVFS_OK;
     return guarded([&] {
-        const std::unique_ptr<kdvfs_power_limit> last{limit};
-        last->gpu->users.fetch_sub(1);
-        last->board->close();
+        const bool is_open = limit->gpu->users.enter(Users::call);  // else it has been put back
+        const struct Ended {
+            kdvfs_power_limit* limit;
+            std::uint64_t leaves;
+            ~Ended() {
+                kdvfs_gpu& gpu = *limit->gpu;
+                delete limit;
+                gpu.users.leave(leaves);
+            }
+        } ended{limit, is_open ? Users::call + Users::begun : Users::begun};
+        if (is_open) limit->board->close();
     });
 }
 
