@@ -11,6 +11,7 @@ program iteration
     integer :: i, row
 
     call kdvfs_options_init(options)
+    if (c_sizeof(options) /= options%size) error stop "kdvfs.f90 and libkdvfs_c are of two versions"
     options%meter_every = 1
     call expect_ok(kdvfs_open_simulated("mi300x"//c_null_char, 1_c_int64_t, options, gpu))
     do i = 1, 10

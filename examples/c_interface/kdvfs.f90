@@ -14,6 +14,9 @@ module kdvfs
         integer(c_int32_t) :: meter_every
         integer(c_int32_t) :: never_below_mhz
         integer(c_int32_t) :: never_above_mhz
+        integer(c_int64_t) :: switch_latency_ns
+        integer(c_int32_t) :: idle_clock_mhz
+        integer(c_int64_t) :: idle_after_ns
     end type
 
     interface
