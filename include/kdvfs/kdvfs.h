@@ -116,7 +116,8 @@ int kdvfs_measure_only(const kdvfs_gpu* gpu);
 kdvfs_status kdvfs_core_clocks(const kdvfs_gpu* gpu, uint32_t* clocks, size_t capacity,
                                size_t* count);
 /* Scopes that begin from now on follow the plan in this JSON file, as `kdvfs plan` writes it: those
-   that the plan does not name ask for nothing. */
+   that the plan does not name ask for nothing. Fails with KDVFS_INVALID_INPUT once a session has
+   begun: KDVFS_MODE=follow:PLAN is its plan. */
 kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file);
 
 /* Begins a session, before the first scope: from then on the environment says what the program

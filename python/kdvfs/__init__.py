@@ -247,7 +247,10 @@ class Gpu:
         expect_ok(_c.kdvfs_next_iteration(self._handle))
 
     def follow_plan(self, file: Union[str, "os.PathLike[str]"]) -> None:
-        """Scopes entered from now on follow this plan, as `kdvfs plan` writes it."""
+        """Scopes entered from now on follow this plan, as `kdvfs plan` writes it.
+
+        Fails once a session has begun: `KDVFS_MODE=follow:PLAN` is its plan.
+        """
         expect_ok(_c.kdvfs_follow_plan(self._handle, path_of("a plan", file)))
 
     def begin_session(self) -> None:

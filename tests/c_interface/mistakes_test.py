@@ -66,6 +66,11 @@ def session_in_a_scope(gpu):
         gpu.begin_session()
 
 
+def plan_in_a_session(gpu):
+    gpu.begin_session()
+    gpu.follow_plan("plan.json")
+
+
 def step_in_a_step(gpu):
     with kdvfs.Steps(gpu) as steps, steps.step(sequences=1):
         steps.step(sequences=1)
@@ -158,6 +163,7 @@ MISTAKES = [
     (on_gpu(lambda gpu: gpu.follow_plan("absent.json")), "absent.json: No such file", "kdvfs plan --format json"),
     (on_gpu(lambda gpu: gpu.follow_plan("bad.json")), "bad.json:1: this is no JSON", "write the file again"),
     (on_gpu(lambda gpu: gpu.follow_plan(None)), "None is no path", "give the file's name"),
+    (on_gpu(plan_in_a_session), "plan.json: a session has begun", "set KDVFS_MODE=follow:PLAN"),
     (on_gpu(session_in_a_scope), "have not ended", "before the first scope"),
     (with_mode("sweep"), "KDVFS_MODE=sweep: this is no mode", "sweep:FILE"),
     (with_mode("swep:x.csv"), "KDVFS_MODE=swep:x.csv", "say off, measure"),

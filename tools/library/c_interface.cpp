@@ -315,6 +315,11 @@ kdvfs_status kdvfs_follow_plan(kdvfs_gpu* gpu, const char* file) {
             reject("follow a plan", path, "scopes or requests have not ended",
                    "end them before the plan changes");
         }
+        if (its.session) {
+            reject("follow a plan", path,
+                   "a session has begun, which takes its plan from KDVFS_MODE",
+                   "set KDVFS_MODE=follow:PLAN, or begin no session");
+        }
         const auto& info = its.gpu->info();
         const auto& clocks = its.gpu->supported_clocks();
         const std::string text = kdvfs::tune::read_trusted_file(path);
