@@ -352,7 +352,7 @@ _PYTHON_WORDS = (
 def expect_ok(status: int) -> None:
     """Raises `Error` for every status but success."""
     if status != 0:
-        text = library.kdvfs_last_error().decode()
+        text = library.kdvfs_last_error().decode(errors="replace")  # a path may be no UTF-8
         for words, instead in _PYTHON_WORDS:
             text = text.replace(words, instead)
         raise Error(status, text)
@@ -412,10 +412,19 @@ def json_of(function: Any, *arguments: Any) -> Any:
 
 def path_of(what: str, file: Any) -> bytes:
     """A path as the library takes it."""
-    try:
-        return os.fsencode(file)
-    except (TypeError, UnicodeEncodeError):
-        raise Error(1, f"cannot open {what}: {file!r} is no path; give the file's name") from None
+    with contextlib.suppress(TypeError, UnicodeEncodeError):
+        path = os.fsencode(file)
+        if b"\0" not in path:  # C would end it there
+            return path
+    raise Error(1, f"cannot open {what}: {file!r} is no path; give the file's name")
+
+
+def bytes_of(what: str, text: Any) -> bytes:
+    """A text as the library takes it."""
+    if isinstance(text, str) and "\0" not in text:
+        with contextlib.suppress(UnicodeEncodeError):
+            return text.encode()
+    raise Error(1, f"cannot use {what}: {text!r} is no text without null characters; give a name")
 
 
 def integer_of(what: str, value: Any, least: int, most: int, remedy: str) -> int:

@@ -11,14 +11,13 @@
 
 import contextlib
 import ctypes
-import os
 from operator import index
 from types import TracebackType
 from typing import Any, Dict, Optional, Sequence, Type
 
 from . import Gpu, current_stream
 from ._library import Error, Exchange, OperationMemory, PipelineOptions, RanksOfCaller, WithScope
-from ._library import clocks_of, expect_ok, integer_of, json_of, number_of
+from ._library import clocks_of, expect_ok, integer_of, json_of, number_of, path_of
 from ._library import library as _c
 from .ranks import Ranks
 from .training import _index
@@ -129,7 +128,7 @@ class PipelineSession:
             remedy = "give seconds, such as 0.006; None takes what kdvfs measure-latency has kept"
             options.switch_latency_s = number_of("switch_latency", switch_latency, 0, 3600, remedy)
         if mode is not None:
-            options.mode = os.fsencode(mode)
+            options.mode = path_of("the file of a mode", mode)
         options.core_mhz, options.core_count = clocks_of(core_mhz), len(core_mhz)
         if silence is None:
             silence = ranks._timeout if ranks is not None else options.silence_s

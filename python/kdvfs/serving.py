@@ -27,6 +27,7 @@ from ._library import (
     StepMemory,
     WithScope,
     are_counts,
+    bytes_of,
     clocks_of,
     expect_ok,
     integer_of,
@@ -306,7 +307,7 @@ class Requests:
     def open(self, id: str) -> int:
         """A request begins. Returns its number; that of a reported request is used again."""
         number = ctypes.c_uint32()
-        expect_ok(_c.kdvfs_request_open(self._handle, id.encode(), ctypes.byref(number)))
+        expect_ok(_c.kdvfs_request_open(self._handle, bytes_of("a request's id", id), ctypes.byref(number)))
         return number.value
 
     def step(self, works: Sequence[RequestWork]) -> None:

@@ -15,7 +15,8 @@ import os
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import Gpu
-from ._library import Combine, Error, PowerLimitOptions, SuggestedRun, expect_ok, integer_of, number_of, path_of
+from ._library import Combine, Error, PowerLimitOptions, SuggestedRun
+from ._library import bytes_of, expect_ok, integer_of, number_of, path_of
 from ._library import library as _c
 from .ranks import Ranks
 
@@ -177,7 +178,7 @@ class BatchSize:
         expect_ok(
             _c.kdvfs_batch_sizes_open(
                 path_of("a file of batch sizes", file),
-                job.encode(),
+                bytes_of("a job", job),
                 numbers,
                 len(sizes),
                 usual,
