@@ -106,7 +106,7 @@ class SetsClocks(unittest.TestCase):
 
 class Closes(unittest.TestCase):
     def test_a_gpu_that_other_threads_use(self):
-        """A `with` block, and the end of a program, wait for calls of other threads: nothing that these use is freed."""
+        """A `with` block, and the end of a program, wait for calls of other threads: nothing in use is freed."""
         program = """
 import threading, time, kdvfs
 
