@@ -13,6 +13,7 @@ Each but the timers says `Gpu.next_iteration` where a training step begins. The 
 the call that needs them.
 """
 
+import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, Tuple, TypeVar
 
 from . import Gpu
@@ -175,7 +176,7 @@ def pipeline_stages(session: PipelineSession, *stages: Any) -> None:
     this rank in the order of their chunks.
 
     The methods that the schedule calls for a microbatch are replaced in these objects. In "zb_h1" a backward comes in
-    two parts, as the schedule asks for them.
+    two parts, as the schedule asks for them. What runs without a backward is no operation: the schedule's `eval`.
     """
     if len(stages) != session._chunks:
         raise Error(
@@ -192,11 +193,19 @@ def pipeline_stages(session: PipelineSession, *stages: Any) -> None:
                     f"cannot open operation scopes: {stage!r} has no {name}; give stages of "
                     "torch.distributed.pipelining, PyTorch 2.5 or later",
                 )
-            setattr(stage, name, _in_operation(session, name, run, chunk))
+            setattr(stage, name, _in_operation(session, stage, name, run, chunk))
 
 
-def _in_operation(session: PipelineSession, name: str, run: Any, chunk: int) -> Any:
+def _trains(stage: Any) -> bool:
+    """Whether what the stage runs now is part of a training step: a schedule's `eval` clears `has_backward`."""
+    torch = sys.modules.get("torch")
+    return getattr(stage, "has_backward", True) and (torch is None or torch.is_grad_enabled())
+
+
+def _in_operation(session: PipelineSession, stage: Any, name: str, run: Any, chunk: int) -> Any:
     def run_in_scope(microbatch: int, *arguments: Any, **options: Any) -> Any:
+        if not _trains(stage):
+            return run(microbatch, *arguments, **options)
         # Of backward_one_chunk(microbatch, loss, full_backward): without the weights' part, which comes on its own.
         whole = options.get("full_backward", arguments[1] if len(arguments) > 1 else True)
         kind = {

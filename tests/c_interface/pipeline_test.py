@@ -9,7 +9,9 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
+import unittest.mock
 
 import kdvfs
 from kdvfs import _library
@@ -269,7 +271,7 @@ class Stage:
     """A double of a stage of torch.distributed.pipelining, with the parameters of PyTorch 2.5 to 2.11."""
 
     def __init__(self, gpu):
-        self.gpu, self.ran = gpu, []
+        self.gpu, self.ran, self.has_backward = gpu, [], True
 
     def forward_one_chunk(self, fwd_chunk_id, args, kwargs=None, save_forward_output=True):
         self.gpu.launch(matrix_flops=1e12)
@@ -313,6 +315,36 @@ class StagesOfPyTorch(unittest.TestCase):
                 stage.backward_one_chunk(0, None, False)
                 stage.backward_weight_one_chunk(0)
                 self.assertEqual(stage.ran, [("forward", 0), ("input", 0), ("weight", 0)])
+
+    def test_a_validation_has_no_operations(self):
+        """torchtitan's Validator calls the schedule's eval, which runs the forwards of the same stages."""
+        with kdvfs.open_simulated("mi250x", meter_every=1) as gpu:
+            with kdvfs.PipelineSession(gpu, stages=1, microbatches=2, schedule="1f1b") as session:
+                stage = Stage(gpu)
+                kdvfs.callbacks.pipeline_stages(session, stage)
+
+                def train():
+                    session.next_iteration()
+                    stage.has_backward = True  # by the schedule's step
+                    for microbatch in range(2):
+                        stage.forward_one_chunk(microbatch, ())
+                        stage.backward_one_chunk(microbatch)
+
+                def validate():
+                    for microbatch in range(2):
+                        self.assertEqual(stage.forward_one_chunk(microbatch, (7,)), (7,))
+
+                train()
+                stage.has_backward = False
+                validate()
+                train()
+                no_grad = types.SimpleNamespace(is_grad_enabled=lambda: False)
+                with unittest.mock.patch.dict(sys.modules, {"torch": no_grad}):
+                    validate()
+                train()
+                gpu.synchronize()
+                calls = {row["kernel"]: row["calls"] for row in gpu.report()["rows"]}
+                self.assertEqual((calls["forward"], calls["backward"], len(stage.ran)), (6, 6, 16))
 
     def test_mistakes_are_named(self):
         with kdvfs.open_simulated("mi250x") as gpu:
