@@ -5,8 +5,8 @@
     trainer = transformers.Trainer(..., callbacks=[kdvfs.callbacks.transformers(gpu)])
     for batch in kdvfs.callbacks.iterations(gpu, loader):
         ...
-    config.timers = kdvfs.callbacks.timers(gpu, config.timers)    # Megatron
-    config.timers = kdvfs.callbacks.operation_timers(session, config.timers)    # the same, of a pipeline
+    kdvfs.callbacks.timers(gpu, get_timers())    # Megatron, once it is initialized
+    kdvfs.callbacks.operation_timers(session, get_timers())    # the same, of a pipeline
     kdvfs.callbacks.pipeline_stages(session, *schedule_stages)    # torch.distributed.pipelining, torchtitan
 
 Each but the timers says `Gpu.next_iteration` where a training step begins. The frameworks are imported by
@@ -66,26 +66,10 @@ def transformers(gpu: Gpu) -> Any:
 MEGATRON_SCOPES = ("forward-compute", "backward-compute", "optimizer")
 
 
-class _Wrapper:
-    """An object of a framework, with scopes. A copy is the same object: scopes hold pointers."""
+class _ScopeTimer:
+    """A framework's timer, with a scope around what it times. A copy is the same object: scopes hold pointers."""
 
     _inner: Any
-
-    def __getattr__(self, name: str) -> Any:
-        # copy and pickle ask for methods before `_inner` is set.
-        if name == "_inner" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-    def __copy__(self) -> "_Wrapper":
-        return self
-
-    def __deepcopy__(self, _: Any) -> "_Wrapper":
-        return self
-
-
-class _ScopeTimer(_Wrapper):
-    """A framework's timer, with a scope around what it times."""
 
     def __init__(self, timer: Any, scope: Any) -> None:
         self._inner, self._scope = timer, scope
@@ -99,36 +83,55 @@ class _ScopeTimer(_Wrapper):
         self._scope.__exit__(None, None, None)
         return self._inner.stop(*arguments, **options)
 
+    def __getattr__(self, name: str) -> Any:
+        # copy and pickle ask for methods before `_inner` is set.
+        if name == "_inner" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
 
-class _ScopeTimers(_Wrapper):
-    def __init__(self, scope_of: Callable[[str], Any], timers: Any, names: Tuple[str, ...]) -> None:
-        if not callable(timers):
-            raise Error(
-                1,
-                f"cannot open scopes by timers: {timers!r} is no Timers object; give Megatron's, such as config.timers",
-            )
-        self._scope_of, self._inner, self._names = scope_of, timers, names
-        self._made: Dict[str, _ScopeTimer] = {}
+    def __copy__(self) -> "_ScopeTimer":
+        return self
 
-    def __call__(self, name: str, *arguments: Any, **options: Any) -> Any:
-        timer = self._inner(name, *arguments, **options)
-        if name not in self._names:
+    def __deepcopy__(self, _: Any) -> "_ScopeTimer":
+        return self
+
+
+def _open_scopes(timers: Any, names: Tuple[str, ...], scope_of: Callable[[str], Any]) -> Any:
+    """Extends the class of this one object, so that all who hold it get timers with scopes."""
+    kind = type(timers)
+    made: Dict[str, _ScopeTimer] = {}
+
+    def timer_of(self: Any, name: str, *arguments: Any, **options: Any) -> Any:
+        timer = kind.__call__(self, name, *arguments, **options)
+        if name not in names:
             return timer
         # A timer that is not logged is one dummy for all names: the scope goes by the name.
-        made = self._made.get(name)
-        if made is None or made._inner is not timer:
-            made = self._made[name] = _ScopeTimer(timer, self._scope_of(name))
-        return made
+        its = made.get(name)
+        if its is None or its._inner is not timer:
+            its = made[name] = _ScopeTimer(timer, scope_of(name))
+        return its
+
+    same = {"__copy__": lambda self: self, "__deepcopy__": lambda self, _: self}
+    try:
+        if not callable(timers):
+            raise TypeError
+        timers.__class__ = type(kind)(kind.__name__, (kind,), {"__slots__": (), "__call__": timer_of, **same})
+    except TypeError:
+        raise Error(
+            1, f"cannot open scopes by timers: {timers!r} is no Timers object; give Megatron's, that of get_timers()"
+        ) from None
+    return timers
 
 
 def timers(gpu: Gpu, timers: Any, names: Tuple[str, ...] = MEGATRON_SCOPES) -> Any:
     """Timers that open a scope around what they time, for codes with timers of Megatron's kind: `timers(name)`
     returns one with `start` and `stop`.
 
-    All else goes to `timers`, so it can take their place: `config.timers` in Megatron. The work of one
-    name must be on one stream, the one that is current when its timer starts first.
+    They are the same object, changed in place: Megatron takes its timers anew from `get_timers()` in each step and
+    after each evaluation. Call it once Megatron is initialized, such as in `model_provider`. The work of one name
+    must be on one stream, the one that is current when its timer starts first.
     """
-    return _ScopeTimers(gpu.scope, timers, names)
+    return _open_scopes(timers, names, gpu.scope)
 
 
 # The operations of a pipeline, as Megatron's schedules time them.
@@ -156,11 +159,10 @@ class _NextOperation:
 def operation_timers(
     session: PipelineSession, timers: Any, operations: Dict[str, str] = MEGATRON_OPERATIONS
 ) -> Any:
-    """Timers that open an operation scope of a pipeline around what they time. `operations` has the pass by the
-    timer's name.
+    """Timers that open an operation scope of a pipeline around what they time, changed in place as by `timers`.
+    `operations` has the pass by the timer's name.
 
     Microbatches are counted from `PipelineSession.next_iteration` on, so the pipeline must have one chunk a stage.
-    All else goes to `timers`.
     """
     if session._chunks != 1:
         raise Error(
@@ -168,7 +170,7 @@ def operation_timers(
             f"cannot count the operations of {session._chunks} chunks by timers: their order is not known; "
             "open an OpScope for each in the schedule",
         )
-    return _ScopeTimers(lambda name: _NextOperation(session, operations[name]), timers, tuple(operations))
+    return _open_scopes(timers, tuple(operations), lambda name: _NextOperation(session, operations[name]))
 
 
 def pipeline_stages(session: PipelineSession, *stages: Any) -> None:

@@ -246,46 +246,91 @@ class MegatronTimers:
         self.dummy, self.logged = self.Timer(), {}
 
     def __call__(self, name, log_level=None):
-        return self.dummy if log_level == 2 else self.logged.setdefault(name, self.Timer())
+        if name not in self.logged and (log_level is None or log_level > 1):
+            return self.dummy
+        return self.logged.setdefault(name, self.Timer())
 
     def log(self, names):
         return [self.logged[name].ended for name in names]
 
 
+class Megatron:
+    """A double of Megatron-LM's training.py, on one stage: who takes the timers from where."""
+
+    def __init__(self, gpu, microbatches):
+        self.gpu, self.microbatches = gpu, microbatches
+        self.timers, self.config = MegatronTimers(), types.SimpleNamespace(timers=None, layers=[1])
+
+    def get_timers(self):
+        return self.timers
+
+    def train(self, steps, next_iteration, evaluate_after):
+        self.config.timers = self.get_timers()
+        for step in range(steps):
+            next_iteration()
+            self.train_step()
+            if step + 1 == evaluate_after:
+                self.evaluate()
+            self.gpu.synchronize()
+
+    def train_step(self):
+        timers = self.get_timers()
+        timers("forward-backward", log_level=1).start(barrier=False)
+        for _ in range(self.microbatches):
+            self.compute("forward-compute", 4e13)
+            self.compute("backward-compute", 8e13)
+        timers("forward-backward").stop()
+        timers("optimizer", log_level=1).start(barrier=False)
+        self.gpu.launch(memory_bytes=2e11)
+        timers("optimizer").stop()
+
+    def evaluate(self):
+        self.config.timers = None
+        for _ in range(self.microbatches):
+            self.compute("forward-compute", 4e13)
+        self.config.timers = self.get_timers()
+
+    def compute(self, name, flops):
+        if self.config.timers is not None:
+            self.config.timers(name, log_level=2).start()
+        self.gpu.launch(matrix_flops=flops)
+        if self.config.timers is not None:
+            self.config.timers(name).stop()
+
+
 class Timers(unittest.TestCase):
     def test_timers_of_a_framework_open_scopes(self):
         with kdvfs.open_simulated("h100", meter_every=1) as gpu:
-            plain = MegatronTimers()
-            timers = kdvfs.callbacks.timers(gpu, plain)
-            for _ in range(5):
-                gpu.next_iteration()
-                for _ in range(4):
-                    timers("forward-compute", log_level=2).start()
-                    gpu.launch(matrix_flops=4e13)
-                    timers("forward-compute", log_level=2).stop()
-                    timers("backward-compute", log_level=2).start()
-                    gpu.launch(matrix_flops=8e13)
-                    timers("backward-compute", log_level=2).stop()
-                timers("batch-generator").start()
-                timers("batch-generator").stop()
-                timers("optimizer", log_level=0).start(barrier=True)
-                gpu.launch(memory_bytes=2e11)
-                timers("optimizer", log_level=0).stop()
-            gpu.synchronize()
+            megatron = Megatron(gpu, 4)
+            timers = kdvfs.callbacks.timers(gpu, megatron.get_timers())
+            self.assertIs(timers, megatron.get_timers())
+            megatron.train(5, gpu.next_iteration, evaluate_after=2)
             calls = {row["kernel"]: row["calls"] for row in gpu.report()["rows"]}
             self.assertEqual(calls, {"forward-compute": 20, "backward-compute": 20, "optimizer": 5})
-            self.assertEqual((plain.dummy.begun, plain.dummy.ended), (40, 40))
-            self.assertEqual(timers.log(["optimizer", "batch-generator"]), [5, 5])
-            config = types.SimpleNamespace(timers=timers, timer=timers("optimizer"), layers=[1])
-            for copied in (copy.copy(config), copy.deepcopy(config)):  # Megatron copies its configuration
+            self.assertEqual((timers.dummy.begun, timers.dummy.ended), (40, 40))
+            self.assertEqual(timers.log(["optimizer", "forward-backward"]), [5, 5])
+            megatron.config.timer = timers("optimizer")
+            for copied in (copy.copy(megatron.config), copy.deepcopy(megatron.config)):  # Megatron copies it
                 self.assertIs(copied.timers, timers)
                 self.assertIs(copied.timer, timers("optimizer"))
-            self.assertFalse(hasattr(type(timers).__new__(type(timers)), "log"))
+            timer = type(megatron.config.timer)
+            self.assertFalse(hasattr(timer.__new__(timer), "begun"))
+
+    def test_scopes_of_several_kinds_are_opened_by_the_same_timers(self):
+        with kdvfs.open_simulated("h100", meter_every=1) as gpu:
+            megatron = Megatron(gpu, 1)
+            for names in (("optimizer",), ("forward-compute",)):
+                kdvfs.callbacks.timers(gpu, megatron.get_timers(), names)
+            self.assertIs(type(MegatronTimers()), MegatronTimers)  # others of its class are as they were
+            megatron.train(3, gpu.next_iteration, evaluate_after=1)
+            calls = {row["kernel"]: row["calls"] for row in gpu.report()["rows"]}
+            self.assertEqual(calls, {"forward-compute": 3, "optimizer": 3})
 
     def test_what_is_no_timers_object_is_refused(self):
         with kdvfs.open_simulated("h100") as gpu:
-            with self.assertRaisesRegex(kdvfs.Error, "no Timers object; give Megatron's"):
-                kdvfs.callbacks.timers(gpu, None)
+            for wrong in (None, print, lambda name: None):
+                with self.assertRaisesRegex(kdvfs.Error, "no Timers object; give Megatron's"):
+                    kdvfs.callbacks.timers(gpu, wrong)
 
 
 class Closing(unittest.TestCase):

@@ -15,7 +15,7 @@ import unittest.mock
 
 import kdvfs
 from kdvfs import _library
-from c_interface_test import program_of_the_manual
+from c_interface_test import Megatron, MegatronTimers, program_of_the_manual
 from ranks_test import on_ranks
 
 SHAPE = {"stages": 2, "microbatches": 4}
@@ -216,44 +216,19 @@ def statistics_of(plan):
     return sum(clocks) / len(clocks)
 
 
-class Timers:
-    """A double of Megatron's timers: one dummy for what is not logged."""
-
-    def __init__(self):
-        self.started, self.log_level = [], 2
-
-    def __call__(self, name, log_level=None):
-        return self
-
-    def start(self, barrier=False):
-        self.started.append(barrier)
-
-    def stop(self, barrier=False):
-        pass
-
-
 class TimersOfMegatron(unittest.TestCase):
     def test_a_schedule_opens_operation_scopes_by_its_timers(self):
         with kdvfs.open_simulated("mi250x", meter_every=1) as gpu:
             with kdvfs.PipelineSession(gpu, stages=1, microbatches=3, schedule="1f1b") as session:
-                inner = Timers()
-                timers = kdvfs.callbacks.operation_timers(session, inner)
-                for _ in range(4):
-                    session.next_iteration()
-                    for _ in range(3):
-                        for name in ("forward-compute", "backward-compute"):
-                            timers(name, log_level=2).start(barrier=True)
-                            gpu.launch(matrix_flops=1e12)
-                            timers(name, log_level=2).stop()
-                    timers("optimizer").start()
-                    timers("optimizer").stop()
-                self.assertEqual((len(inner.started), timers.log_level), (28, 2))
-                gpu.synchronize()
+                megatron = Megatron(gpu, 3)
+                kdvfs.callbacks.operation_timers(session, megatron.get_timers())
+                megatron.train(4, session.next_iteration, evaluate_after=2)
+                self.assertEqual(megatron.get_timers().dummy.begun, 24)
                 calls = {row["kernel"]: row["calls"] for row in gpu.report()["rows"]}
                 self.assertEqual((calls["forward"], calls["backward"]), (12, 12))
                 session.next_iteration()
                 with self.assertRaisesRegex(kdvfs.Error, "the next operation is the forward of microbatch 0"):
-                    timers("backward-compute").start()
+                    megatron.config.timers("backward-compute").start()
 
     def test_mistakes_are_named(self):
         with kdvfs.open_simulated("mi250x") as gpu:
@@ -261,7 +236,7 @@ class TimersOfMegatron(unittest.TestCase):
                 gpu, stages=1, microbatches=2, chunks=2, schedule="interleaved_1f1b"
             ) as session:
                 with self.assertRaisesRegex(kdvfs.Error, "2 chunks by timers.*open an OpScope"):
-                    kdvfs.callbacks.operation_timers(session, Timers())
+                    kdvfs.callbacks.operation_timers(session, MegatronTimers())
             with kdvfs.PipelineSession(gpu, stages=1, microbatches=2) as session:
                 with self.assertRaisesRegex(kdvfs.Error, "no Timers object; give Megatron's"):
                     kdvfs.callbacks.operation_timers(session, None)
