@@ -36,6 +36,22 @@ def _silent(ranks: List[int], seconds: float) -> Error:
     )
 
 
+def _read_trusted(file: Union[str, "os.PathLike[str]"]) -> str:
+    """A plan that nobody else may have written, as `Gpu.follow_plan` reads one: ranks copy the text to files of
+    their own, where the library no longer sees who wrote it."""
+    with open(file, "rb", opener=lambda name, _: os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as plan:
+        status = os.fstat(plan.fileno())
+        for wrong, why, remedy in (
+            (not stat.S_ISREG(status.st_mode), "it is no regular file", "give a plan file"),
+            (status.st_uid not in (os.geteuid(), 0), "it belongs to another user", "copy it to a file of your own"),
+            (status.st_mode & (stat.S_IWGRP | stat.S_IWOTH), "others may write to it", "chmod go-w it"),
+            (status.st_size > 64 << 20, "it is larger than 64 MiB", "no plan is that large"),
+        ):
+            if wrong:
+                raise Error(1, f"cannot read a plan: {os.fspath(file)}: {why}; {remedy}")
+        return plan.read(status.st_size).decode()
+
+
 def _number(name: str) -> Optional[int]:
     text = os.environ.get(name, "")
     return int(text) if text.isdigit() else None
@@ -146,12 +162,14 @@ class Ranks:
         text, fault = None, None
         if self.rank == 0:
             try:
-                text = Path(file).read_text()
+                text = _read_trusted(file)
             except (OSError, UnicodeDecodeError) as error:
-                fault = f"cannot read the plan: {error}; give the file that kdvfs plan wrote, as rank 0 sees it"
+                fault = [8, f"cannot read the plan: {error}; give the file that kdvfs plan wrote, as rank 0 sees it"]
+            except Error as error:
+                fault = [Error.codes.index(error.code), str(error)]
         text, fault = self.broadcast([text, fault])
         if fault is not None:
-            raise Error(8, fault)
+            raise Error(*fault)
         with tempfile.TemporaryDirectory() as folder:
             own = Path(folder) / "plan.json"
             own.write_text(text)

@@ -226,6 +226,31 @@ class Jobs(unittest.TestCase):
             self.assertEqual(error.code, "io")
             self.assertIn("as rank 0 sees it", str(error))
 
+    def test_a_plan_that_others_may_have_written_is_refused_on_all_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plan, writable, link, pipe = (os.path.join(folder, name) for name in ("plan", "writable", "link", "pipe"))
+            for file in (plan, writable):
+                with open(file, "w") as text:
+                    text.write("{}")
+            os.chmod(plan, 0o644)
+            os.chmod(writable, 0o666)
+            os.symlink(plan, link)
+            os.mkfifo(pipe, 0o600)
+
+            def work(ranks, file):
+                with kdvfs.open_simulated("h100") as gpu:
+                    ranks.follow_plan(gpu, file)
+
+            for file, why in (
+                (writable, "others may write to it; chmod go-w it"),
+                (link, "symbolic link"),
+                (pipe, "it is no regular file"),
+                (plan, "plan"),  # read, and found to be none
+            ):
+                for error in on_ranks(2, lambda ranks: work(ranks, file)):
+                    self.assertIsInstance(error, kdvfs.Error)
+                    self.assertIn(why, str(error))
+
     def test_each_rank_of_a_session_sweeps_into_a_file_of_its_own(self):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "KDVFS_MODE": f"sweep:{folder}/profile.csv", "WORLD_SIZE": "2"}
