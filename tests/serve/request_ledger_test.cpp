@@ -212,6 +212,39 @@ TEST(RequestLedger, SharesSumToTheStepsAndIdleIsNeverSpread) {
     EXPECT_EQ(to_csv_line({"b, \"x\"", {2}, {0}, 3, 4, 5}), "\"b, \"\"x\"\"\",2,2,2,3,4,5");
 }
 
+/// As an engine that admits the next request where one is done.
+TEST(RequestLedger, AReportMayUseTheLedger) {
+    constexpr int requests = 40;
+    std::vector<RequestEnergy> reported;
+    RequestLedger* its = nullptr;
+    RequestLedger ledger{StepEnergyModel{.step = Joules{1}}, [&](const RequestEnergy& done) {
+                             reported.push_back(done);
+                             if (reported.size() > requests) return;
+                             const std::uint32_t next = its->open("next");
+                             its->step(std::vector{RequestWork{.request = next}});
+                             its->close(next);
+                         }};
+    its = &ledger;
+    std::vector<RequestWork> works;
+    for (int r = 0; r < requests; ++r) works.push_back({.request = ledger.open("first")});
+    ledger.step(works);
+    for (const RequestWork& work : works) ledger.close(work.request);
+    ledger.settle(Joules{80});
+    ASSERT_EQ(reported.size(), std::size_t{requests});
+    for (const RequestEnergy& done : reported) {
+        EXPECT_EQ(done.id, "first");
+        EXPECT_NEAR(done.energy.count, 2, 1e-12);
+    }
+    ledger.settle(Joules{40});
+    ASSERT_EQ(reported.size(), std::size_t{2 * requests});
+    for (std::size_t r = requests; r < reported.size(); ++r) {
+        EXPECT_EQ(reported[r].id, "next");
+        EXPECT_NEAR(reported[r].energy.count, 1, 1e-12);
+    }
+    EXPECT_EQ(ledger.requests(), Joules{120});
+    EXPECT_EQ(ledger.unexplained(), Joules{});
+}
+
 TEST(RequestHistograms, CountEachRequestOnceAndSumToTheCounter) {
     std::mt19937_64 random{3};
     RequestHistograms histograms;

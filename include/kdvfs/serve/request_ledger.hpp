@@ -51,7 +51,7 @@ class RequestLedger {
 public:
     using Report = std::function<void(const RequestEnergy&)>;
 
-    /// @param report called for each closed request, by `settle` or `close`
+    /// @param report called for each closed request, by `settle` or `close`; it may use the ledger
     explicit RequestLedger(const StepEnergyModel& model, Report report = {});
 
     /// A request begins.

@@ -65,7 +65,8 @@ KDVFS_INLINE void RequestLedger::settle(Joules energy, Joules deviation) {
     check(energy);
     check(deviation);
     const bool is_shared = value_ > 0;
-    if (!is_shared) unexplained_ += energy;
+    (is_shared ? requests_ : unexplained_) += energy;
+    std::vector<std::uint32_t> closing;
     for (const std::uint32_t number : waiting_) {
         Account& account = accounts_[number];
         if (is_shared) {
@@ -76,11 +77,12 @@ KDVFS_INLINE void RequestLedger::settle(Joules energy, Joules deviation) {
         account.request.steps += account.steps;
         account.value = 0;
         account.steps = 0;
-        if (account.state == State::closing) finish(number);
+        if (account.state == State::closing) closing.push_back(number);
     }
-    if (is_shared) requests_ += energy;
     waiting_.clear();
     value_ = 0;
+    // Last: reports may open requests and count steps.
+    for (const std::uint32_t number : closing) finish(number);
 }
 
 KDVFS_INLINE void RequestLedger::idle(Joules energy) {
