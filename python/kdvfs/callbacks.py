@@ -105,6 +105,8 @@ def _open_scopes(timers: Any, names: Tuple[str, ...], scope_of: Callable[[str], 
         timer = kind.__call__(self, name, *arguments, **options)
         if name not in names:
             return timer
+        while isinstance(timer, _ScopeTimer):  # of an earlier call, which may be of a GPU that is closed
+            timer = timer._inner
         # A timer that is not logged is one dummy for all names: the scope goes by the name.
         its = made.get(name)
         if its is None or its._inner is not timer:
@@ -128,8 +130,9 @@ def timers(gpu: Gpu, timers: Any, names: Tuple[str, ...] = MEGATRON_SCOPES) -> A
     returns one with `start` and `stop`.
 
     They are the same object, changed in place: Megatron takes its timers anew from `get_timers()` in each step and
-    after each evaluation. Call it once Megatron is initialized, such as in `model_provider`. The work of one name
-    must be on one stream, the one that is current when its timer starts first.
+    after each evaluation. Call it once Megatron is initialized, such as in `model_provider`; a later call for a name
+    replaces its scope. The work of one name must be on one stream, the one that is current when its timer starts
+    first.
     """
     return _open_scopes(timers, names, gpu.scope)
 

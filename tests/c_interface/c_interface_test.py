@@ -317,14 +317,20 @@ class Timers(unittest.TestCase):
             self.assertFalse(hasattr(timer.__new__(timer), "begun"))
 
     def test_scopes_of_several_kinds_are_opened_by_the_same_timers(self):
+        with kdvfs.open_simulated("h100", meter_every=1) as earlier:
+            megatron = Megatron(earlier, 1)
+            kdvfs.callbacks.timers(earlier, megatron.get_timers())
+            megatron.train(1, earlier.next_iteration, evaluate_after=1)
+            kdvfs.callbacks.timers(earlier, megatron.get_timers(), ("backward-compute",))
         with kdvfs.open_simulated("h100", meter_every=1) as gpu:
-            megatron = Megatron(gpu, 1)
+            megatron.gpu = gpu
+            kdvfs.callbacks.timers(gpu, megatron.get_timers(), ("backward-compute",))
             for names in (("optimizer",), ("forward-compute",)):
                 kdvfs.callbacks.timers(gpu, megatron.get_timers(), names)
             self.assertIs(type(MegatronTimers()), MegatronTimers)  # others of its class are as they were
             megatron.train(3, gpu.next_iteration, evaluate_after=1)
             calls = {row["kernel"]: row["calls"] for row in gpu.report()["rows"]}
-            self.assertEqual(calls, {"forward-compute": 3, "optimizer": 3})
+            self.assertEqual(calls, {"forward-compute": 3, "backward-compute": 3, "optimizer": 3})
 
     def test_what_is_no_timers_object_is_refused(self):
         with kdvfs.open_simulated("h100") as gpu:
