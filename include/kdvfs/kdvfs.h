@@ -430,9 +430,10 @@ void kdvfs_pipeline_options_init(kdvfs_pipeline_options* options);
 /* Begins a session: all ranks call it. Fails on all of them where they disagree. */
 kdvfs_status kdvfs_pipeline_begin(kdvfs_gpu* gpu, const kdvfs_pipeline_options* options,
                                   kdvfs_pipeline** pipeline);
-/* Call before each iteration, outside operations. Fails with KDVFS_INVALID_INPUT where operations
-   of the one before have not been run. Where another rank is silent, the session goes on without
-   requests, and kdvfs_pipeline_check says so. */
+/* Call before each iteration, outside operations. Fails with KDVFS_INVALID_INPUT where only some
+   operations of the one before have been run. After one that ran none, clocks are as found until
+   the next operation; the first time is said on stderr. Where another rank is silent, the session
+   goes on without requests, and kdvfs_pipeline_check says so. */
 kdvfs_status kdvfs_pipeline_next_iteration(kdvfs_pipeline* pipeline);
 /* Begins an operation, on any thread. pass: kdvfs_pass. Fails with KDVFS_INVALID_INPUT where the
    schedule has another operation next, and names both. */

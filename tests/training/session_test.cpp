@@ -142,6 +142,46 @@ TEST(Operations, AWrongOneIsRefusedAndBothAreNamed) {
     session.check();
 }
 
+/// As after the hooks of a framework are lost, or where a program evaluates.
+TEST(Operations, AnIterationWithoutAnyHoldsNoClockBeyondItself) {
+    Alone alone;
+    train::SessionOptions options;
+    options.plan.slowdown = 0.1;
+    ThreadSession session{alone.stage.gpu(), alone.rank, alone.pipeline, options};
+    simulated::Device& device = alone.stage.device();
+    const auto run_all = [&] {
+        for (const std::uint32_t m : {0U, 1U}) alone.run<Forward>(session, m);
+        for (const std::uint32_t m : {0U, 1U}) alone.run<Backward>(session, m);
+        device.synchronize(alone.stream);
+    };
+    const auto clock_without_operations = [&] {
+        session.next_iteration();
+        device.launch(alone.stream, work_of(board(), 0, 1, train::Pass::forward));
+        device.synchronize(alone.stream);
+        return device.effective_clocks();
+    };
+    session.next_iteration();
+    run_all();
+    testing::internal::CaptureStderr();
+    EXPECT_NE(clock_without_operations(), ClockPoint{}) << "that of the first operation";
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(clock_without_operations(), ClockPoint{});
+    for (int i = 0; i < 2; ++i) {  // operations are as before
+        session.next_iteration();
+        run_all();
+    }
+    EXPECT_NE(clock_without_operations(), ClockPoint{});
+    EXPECT_EQ(clock_without_operations(), ClockPoint{});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said, HasSubstr("ran no operation"));
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+
+    session.next_iteration();
+    alone.run<Forward>(session, 0);
+    EXPECT_THAT(message_of([&] { session.next_iteration(); }), HasSubstr("has not been run"));
+    EXPECT_EQ(clock_without_operations(), ClockPoint{}) << "after an iteration that broke off";
+    session.check();
+}
+
 /// Two kernels in turn, one bound by the core and one by the memory, each at its own clock.
 TEST(Operations, HaveClocksByKernel) {
     Alone alone;

@@ -84,8 +84,9 @@ public:
         : Session{gpu, ranks, pipeline, options,
                   tune::session_mode_from_environment({tune::SessionMode::Kind::follow, {}})} {}
 
-    /// An iteration begins: call it before each.
-    /// @throws Error (invalid_input) if operations of the last one have not been run
+    /// An iteration begins: call it before each. After one that ran no operation, clocks are as
+    /// found until the next operation; the first time is said on stderr.
+    /// @throws Error (invalid_input) if only some operations of the last one have been run
     void next_iteration() { control_->next_iteration(); }
 
     [[nodiscard]] SessionPhase phase() const { return control_->phase(); }

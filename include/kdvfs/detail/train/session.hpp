@@ -29,6 +29,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -113,7 +114,11 @@ public:
         } catch (const Error& error) {
             fall_back(error);
         }
-        scopes_.begin_iteration();
+        if (!scopes_.begin_iteration() && !std::exchange(said_, true))
+            std::fputs(
+                "kdvfs: an iteration of the pipeline ran no operation: clocks are as found until "
+                "the next one; see whether the program still marks its operations\n",
+                stderr);
     }
     [[nodiscard]] SessionPhase phase() const override { return phase_; }
     [[nodiscard]] std::uint32_t stage() const override { return stage_; }
@@ -844,6 +849,7 @@ private:
 
     SessionPhase phase_ = SessionPhase::off;
     mutable std::optional<Error> problem_;
+    bool said_ = false;  ///< that an iteration ran no operation
     std::uint64_t iteration_ = 0;
     std::optional<Pipeline> measured_;
     std::shared_ptr<const StagePlan> first_plan_ = std::make_shared<const StagePlan>();

@@ -115,13 +115,21 @@ public:
         between_ = held.first;
     }
 
-    /// An iteration begins.
-    /// @throws Error (invalid_input) if operations of the last one are missing, naming the first
-    void begin_iteration() {
+    /// An iteration begins. After one with missing operations no clock is requested until the next
+    /// operation: the program may have stopped marking them.
+    /// @returns false where a clock was held for the last one, and it ran no operation
+    /// @throws Error (invalid_input) if some operations of the last one are missing, naming the
+    ///         first
+    bool begin_iteration() {
         const std::lock_guard lock{mutex_};
+        if (next_ == 0 && !held_.empty()) {
+            drop_requests();
+            return false;
+        }
         if (next_ != 0 && next_ != order_.size()) {
             const Operation& missing = order_[std::exchange(next_, 0)];
             open_.clear();
+            drop_requests();
             throw Error{Errc::invalid_input,
                         {"begin an iteration of the pipeline", "the one before",
                          "the " + to_string(missing) + ", has not been run",
@@ -129,6 +137,7 @@ public:
         }
         next_ = 0;
         if (stream_) hold(*stream_, clocks_.front().before, true);
+        return true;
     }
 
     /// Takes every request off; operations ask for nothing from now on.
@@ -136,8 +145,7 @@ public:
         const std::lock_guard lock{mutex_};
         std::fill(clocks_.begin(), clocks_.end(), Held{});
         between_ = nullptr;
-        for (const Request& each : std::exchange(held_, {})) service_->leave_noexcept(each.token);
-        stream_.reset();
+        drop_requests();
     }
 
     struct Entered {
@@ -245,6 +253,11 @@ private:
         stream_ = stream;
         if (!open_.empty()) return hold(stream, nullptr, false);
         hold(stream, next_ < order_.size() ? clocks_[next_].before : between_, true);
+    }
+
+    void drop_requests() noexcept {
+        for (const Request& each : std::exchange(held_, {})) service_->leave_noexcept(each.token);
+        stream_.reset();
     }
 
     /// Changes what is asked for on a stream, and on all others, where it is `alone`. The new
