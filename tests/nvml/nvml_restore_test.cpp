@@ -3,9 +3,12 @@
 // notes how it was called.
 #include "double_fixture.hpp"
 
+#include <kdvfs/detail/control/clock_command.hpp>
+#include <kdvfs/detail/control/clock_controller.hpp>
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/open/site_locks.hpp>
 #include <kdvfs/detail/restore/owned_clocks.hpp>
+#include <kdvfs/detail/restore/record.hpp>
 #include <kdvfs/detail/restore/shared_clocks.hpp>
 #include <kdvfs/nvidia.hpp>
 #include <tests/restoring/temporary_folder.hpp>
@@ -435,6 +438,126 @@ TEST_F(NvmlOwner, AnEarlierOwnersCutShortWriteIsFreedInBothDomains) {
     const Clocks clocks{gpu, place()};
     EXPECT_FALSE(board().memory_lock);
     EXPECT_EQ(board().writes, (std::vector<std::string>{"core free", "memory free"}));
+}
+
+/// One that is stopped for a while. What its watchdog or kdvfs-restore --suspended does then, this
+/// process does, through an object of its own.
+class NvmlStopped : public NvmlOwner {
+protected:
+    NvmlStopped() { request(1000_MHz); }
+
+    void request(Megahertz core) { controller_.request(TrackId{0}, {.core = core}, now_); }
+    /// Lets so much time pass, in which `after_write` is called once behind the next write.
+    template <class Act>
+    void pass(Duration time, Act after_write) {
+        bool is_due = true;
+        for (const TimePoint end = now_ + time; now_ < end; now_ += 20ms) {
+            while (const auto command = controller_.next_command(now_)) {
+                using Kind = kdvfs::detail::ClockCommand::Kind;
+                auto outcome = execute(*command, [&] {
+                    if (std::exchange(is_due, command->kind != Kind::apply)) after_write();
+                });
+                controller_.completed(outcome, now_);
+            }
+        }
+    }
+    void pass(Duration time) {
+        pass(time, [] {});
+    }
+    void put_back() {
+        Nvml other{address, owned_options()};
+        const auto where = place();
+        const auto left = kdvfs::detail::find_record(where.folder, address);
+        ASSERT_TRUE(left);
+        EXPECT_EQ(kdvfs::detail::settle(where.folder, *left, other),
+                  kdvfs::detail::RestoreDecision::write_back);
+        EXPECT_FALSE(board().core_lock);
+    }
+    /// A watchdog whose nvidia-smi has freed the clocks, and has not ended yet.
+    void begin_to_put_back() {
+        const auto where = place();
+        const auto file = kdvfs::detail::record_to_note_in(where.folder);
+        const auto entry = kdvfs::detail::read_record(file.get(), "record");
+        kdvfs::detail::write_note(file.get(), {0, 1, "restoring", entry.slot});
+        board().core_lock.reset();
+    }
+    void expect_held(unsigned core, unsigned resets) {
+        EXPECT_EQ(board().core_lock, (std::pair{210U, core}));
+        EXPECT_TRUE(controller_.armed());
+        EXPECT_EQ(controller_.counts().resets, resets);
+        EXPECT_EQ(controller_.counts().external_changes, 0U);
+        const auto error = controller_.take_error();
+        EXPECT_FALSE(error) << error->what();
+        EXPECT_EQ(kdvfs::detail::find_record(place().folder, address)->history.written->cap.core,
+                  Megahertz{core});
+    }
+
+    kdvfs::detail::ClockController& controller() { return controller_; }
+
+private:
+    /// As `detail::execute`, which has no place to stop at.
+    template <class Act>
+    kdvfs::detail::CommandOutcome execute(const kdvfs::detail::ClockCommand& command, Act act) {
+        if (command.kind != kdvfs::detail::ClockCommand::Kind::apply)
+            return kdvfs::detail::execute(clocks_, command);
+        clocks_.apply(command.point);
+        act();
+        return {.state = clocks_.read_clock_state()};
+    }
+
+    Nvml gpu_{address, owned_options()};
+    Clocks clocks_{gpu_, place()};
+    kdvfs::detail::RequestTable requests_;
+    kdvfs::detail::ClockController controller_{requests_, "board", gpu_.read_clock_state(), {}};
+    TimePoint now_{10s};
+};
+
+TEST_F(NvmlStopped, WhileItHoldsAClockSetsItAgain) {
+    pass(2s);
+    expect_held(1000, 0);
+    for (unsigned resets = 1; resets <= 3; ++resets) {
+        put_back();
+        pass(2s);
+        expect_held(1000, resets);
+    }
+    controller().release();
+    pass(1s);
+    EXPECT_FALSE(board().core_lock);
+    EXPECT_FALSE(controller().changed());
+}
+
+TEST_F(NvmlStopped, BetweenAWriteAndItsReadBackWritesAgain) {
+    pass(2s, [&] { put_back(); });
+    expect_held(1000, 1);
+    request(1500_MHz);
+    pass(2s, [&] { put_back(); });
+    expect_held(1500, 2);
+}
+
+TEST_F(NvmlStopped, GoesOnWhileItsWatchdogIsNotDoneYet) {
+    pass(2s);
+    begin_to_put_back();
+    pass(2s);
+    expect_held(1000, 1);
+}
+
+/// What has not been looked at is not forgotten: the lock that was written since is freed, too.
+TEST_F(NvmlStopped, LeavesNoLockThatItHasWrittenSince) {
+    pass(2s);
+    put_back();
+    request(1500_MHz);
+    pass(2s, [&] { controller().release(); });
+    EXPECT_FALSE(board().core_lock);
+    EXPECT_FALSE(controller().changed());
+    EXPECT_FALSE(kdvfs::detail::find_record(place().folder, address)->has_pending_restore());
+}
+
+TEST_F(NvmlStopped, KnowsItWhereItsRecordWasRemovedMeanwhile) {
+    pass(2s);
+    put_back();
+    place().folder.remove(kdvfs::detail::record_name);
+    pass(2s);
+    expect_held(1000, 1);
 }
 
 #ifdef KDVFS_RESTORE_PROGRAM

@@ -183,6 +183,12 @@ RestoreDecision settle(const RestoreFolder& folder, const RestoreEntry& entry, D
     return decision;
 }
 
+/// What a record that was left in a place says, as `believed_by_root`.
+inline RestoreEntry believed(const RestoreEntry& left, const RestorePlace& place) {
+    const Snapshots snapshots{place.lock.substr(0, place.lock.rfind('/'))};
+    return believed_by_root(left, place.folder, snapshots);
+}
+
 /// Where orphans come back to this process, so do dead ones.
 inline void reap(pid_t watchdog) noexcept {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds{200};
@@ -197,6 +203,14 @@ inline void reap(pid_t watchdog) noexcept {
 template <class Device>
 concept LooksAgain = requires(Device& device) {
     device.look_again();
+};
+
+/// A device that remembers what it wrote, for it cannot read that back. `free_again()` is called
+/// once a watchdog or kdvfs-restore has put it back under this process, before or after its last
+/// write: it brings the device, and what it remembers, to the found state.
+template <class Device>
+concept FreesAgain = requires(Device& device) {
+    device.free_again();
 };
 
 /// `ClockControl` that outlives its process: holds the device's lock, keeps the restore record,
@@ -258,7 +272,7 @@ public:
     [[nodiscard]] RestoreDecision settled() const noexcept { return settled_; }
     /// How often the clocks were put back while this process was stopped.
     [[nodiscard]] std::uint64_t restored_while_stopped() const {
-        return record_->note().while_stopped;
+        return restored_before_ + record_->note().while_stopped;
     }
     /// The watchdog's process id, in its own PID namespace; 0 while there is none.
     [[nodiscard]] pid_t watchdog() const { return watchdog_ ? watchdog_process_ : 0; }
@@ -283,6 +297,7 @@ public:
         record_->beat();
         const bool needs_watchdog = watchdog_ || history_.written || history_.uncertain;
         if (needs_watchdog && !is_watched()) replace_watchdog_noexcept();
+        if constexpr (FreesAgain<Device>) free_if_put_back();
         ClockState state = device_.read_clock_state();
         // As it was found: a reset, or put back while this process was stopped.
         const bool put_back = history_.written && state == history_.initial;
@@ -338,11 +353,6 @@ private:
                                                             .history = history_});
     }
 
-    static RestoreEntry believed(const RestoreEntry& left, const RestorePlace& place) {
-        const Snapshots snapshots{place.lock.substr(0, place.lock.rfind('/'))};
-        return believed_by_root(left, place.folder, snapshots);
-    }
-
     /// Makes lock and record again where they were removed. Until both are there the ones before
     /// hold on, and the watchdog by them. What another owner has left there meanwhile is settled,
     /// as when a device is opened.
@@ -370,6 +380,7 @@ private:
     /// The watchdog goes on by the record before until another watches this one.
     void replace_record(const RestorePlace& place) {
         auto before = std::exchange(record_, new_record(place));
+        restored_before_ += before->note().while_stopped;
         if (watchdog_ && !watched_) watched_ = std::move(before);
     }
 
@@ -408,6 +419,17 @@ private:
         if (history_.uncertain) return;
         history_.uncertain = true;
         write(history_);
+    }
+
+    /// Where others have put the device back, or have begun to, while this process was stopped.
+    void free_if_put_back() {
+        const std::uint64_t restored = restored_while_stopped();
+        if (restored == restored_seen_ && !record_->is_half_way()) return;
+        if (history_.written || history_.uncertain) {
+            note_uncertain();
+            device_.free_again();
+        }
+        restored_seen_ = restored;
     }
 
     void note_held(const ClockState& state) {
@@ -471,6 +493,8 @@ private:
     std::unique_ptr<RestoreRecord> watched_;  ///< an earlier one, where the watchdog reads that
     std::unique_ptr<Watchdog> watchdog_;
     pid_t watchdog_process_ = 0;
+    std::uint64_t restored_before_ = 0;  ///< while stopped, by notes of earlier records
+    std::uint64_t restored_seen_ = 0;    ///< of all
     std::uint32_t generation_ = fork_generation();
 };
 

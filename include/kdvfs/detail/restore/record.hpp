@@ -393,6 +393,10 @@ public:
         return record_text::parse_note({text.data(), text.size()});
     }
 
+    /// Whether others are putting the device back, or have left it half-way, since the last
+    /// `write`.
+    [[nodiscard]] bool is_half_way() const { return note().is_half_way(sequence_); }
+
     /// Keeps the count of the restores under a stopped owner, which a new watchdog goes on with.
     void clear_note() {
         const RestoreNote cleared{.while_stopped = note().while_stopped, .words = "none"};

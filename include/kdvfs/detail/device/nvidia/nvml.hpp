@@ -312,6 +312,11 @@ public:
         limited_at_opening_ = false;  // by that owner
     }
 
+    /// Frees what this object has written: others have done so, and whether before or after its
+    /// last write cannot be read.
+    /// @throws Error as `restore`
+    void free_again() { restore({}); }
+
     /// The clocks that were set at opening may have been those of a process that has let go since.
     void look_again() {
         if (limited_at_opening_) limited_at_opening_ = read_limit_reasons().set_clocks();
