@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -37,9 +38,9 @@ json process_with(json rows) {
                       {"rows", std::move(rows)}};
     return {{"devices", json::array({{{"report", report}}})}};
 }
-json from(double begin, json process) {
+json from(double begin, json process, double seconds = 1) {
     process["begin_s"] = begin;
-    process["end_s"] = begin + 1;
+    process["end_s"] = begin + seconds;
     return process;
 }
 std::size_t count(const std::string& text, const std::string& what) {
@@ -125,18 +126,57 @@ TEST(Metrics, HaveWhatWasSavedByAllProcessesOfABoard) {
         EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
-TEST(Metrics, HaveWhatWasSavedOnASharedBoardOnce) {
+/// A process that has saved so much on the board.
+json saver(double saved) {
     json process = process_with(json::array({row("gemm", 2, energy(8))}));
-    json other = process;  // it sees most of the board, and does not tune itself
-    other["devices"][0]["report"]["totals"]["counter_j"] = 200;
-    process["devices"][0]["saving"] = {
-        {"saved_j", 500}, {"saved_low_j", 470}, {"saved_high_j", 560}, {"lost_s", 1.5}};
-    const std::string text =
-        prometheus_text({from(0, process), from(0.5, process), from(0.7, other), from(3, process)});
-    for (const char* line : {"kdvfs_saved_joules{hw_id=\"0000:1b:00.0\"} 1000\n",
-                             "kdvfs_saved_low_joules{hw_id=\"0000:1b:00.0\"} 957.573593\n",
-                             "kdvfs_lost_seconds{hw_id=\"0000:1b:00.0\"} 4.5\n"})
-        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    process["devices"][0]["saving"] = {{"saved_j", saved},
+                                       {"saved_low_j", 0.94 * saved},
+                                       {"saved_high_j", 1.12 * saved},
+                                       {"lost_s", 1.5}};
+    return process;
+}
+/// The value of a metric of the board.
+double value_of(const std::string& name, const std::vector<json>& processes) {
+    const std::string text = prometheus_text(processes);
+    const std::string line = '\n' + name + "{hw_id=\"0000:1b:00.0\"} ";
+    const auto at = text.find(line);
+    EXPECT_NE(at, std::string::npos) << line << text;
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + line.size()));
+}
+
+TEST(Metrics, HaveWhatWasSavedOnASharedBoardOnce) {
+    json other = process_with(json::array({row("gemm", 2, energy(8))}));
+    other["devices"][0]["report"]["totals"]["counter_j"] = 200;  // it does not tune itself
+    const std::vector<json> all{from(0, saver(500), 4), from(1, saver(500), 2), from(0.7, other),
+                                from(5, saver(500)), from(5, saver(500))};
+    EXPECT_DOUBLE_EQ(value_of("kdvfs_saved_joules", all), 1000);
+    EXPECT_DOUBLE_EQ(value_of("kdvfs_saved_low_joules", all), 957.573593);
+    EXPECT_DOUBLE_EQ(value_of("kdvfs_lost_seconds", all), 6);
+    json elsewhere = saver(500);
+    elsewhere["host"] = "another";
+    EXPECT_DOUBLE_EQ(value_of("kdvfs_saved_joules", {from(0, saver(500)), from(0, elsewhere)}),
+                     1000);
+    // Reports of older versions have no times: they may have been there at the same time.
+    EXPECT_DOUBLE_EQ(value_of("kdvfs_saved_joules", {saver(500), saver(500)}), 500);
+    EXPECT_DOUBLE_EQ(value_of("kdvfs_saved_joules", {from(-1, saver(500), 2), saver(500)}), 1000);
+}
+
+/// A restart that overlaps its predecessor, as it goes on.
+TEST(Metrics, HaveASavingThatGrowsAsARestartGoesOn) {
+    const json first = from(0, saver(5000), 1000);
+    double before = value_of("kdvfs_saved_joules", {first});
+    EXPECT_DOUBLE_EQ(before, 5000);
+    for (double seconds = 1; seconds <= 1500; seconds += 7) {
+        json next = from(990, saver(5 * seconds), seconds);
+        next["devices"][0]["report"]["totals"]["counter_j"] = seconds;  // more than the first's
+        const double saved = value_of("kdvfs_saved_joules", {next, first});
+        EXPECT_GE(saved, before) << seconds;
+        EXPECT_NEAR(saved, 5000 + 5 * std::max(seconds - 10, 0.0), 1e-3);
+        before = saved;
+    }
+    const std::vector<json> chain{from(0, saver(5000), 1000), from(990, saver(5000), 1000),
+                                  from(1980, saver(5000), 1000), from(2970, saver(5000), 1000)};
+    EXPECT_DOUBLE_EQ(value_of("kdvfs_saved_joules", chain), 5000 + 3 * 0.99 * 5000);
 }
 
 TEST(Metrics, AreBoundedInNumberAndLoseNothing) {

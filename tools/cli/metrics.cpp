@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -102,33 +103,55 @@ std::string range_text(const std::map<std::string, std::map<std::string, Share>>
     return energy.text() + half.text() + seconds.text() + runs.text();
 }
 
-/// What programs that tune themselves have saved, by board. Processes that were on a board at the
-/// same time compare the energy of the whole board: the first of them that tunes itself stands for
-/// all. Those after one another add up, and their errors are independent. Each has lost its own
-/// time.
-std::string saving_text(const std::vector<json>& processes, const std::vector<BoardUse>& uses,
-                        const MetricLabels& constant) {
-    std::map<const json*, const json*> savings;  // by report
-    for (const json& process : processes)
-        for (const json& device : process["devices"])
-            if (device.contains("saving")) savings[&device["report"]] = &device["saving"];
-    std::map<std::string, kdvfs::tune::LedgerTotal> boards;
-    for (const BoardUse& use : uses) {
-        bool counted = false;
-        for (const json* report : use.reports) {
-            const auto found = savings.find(report);
-            if (found == savings.end()) continue;
-            const json& saving = *found->second;
-            kdvfs::tune::LedgerSegment segment;
-            segment.lost = kdvfs::Seconds{saving.value("lost_s", 0.0)};
-            if (!std::exchange(counted, true)) {
-                segment.saved = {saving.value("saved_j", 0.0)};
-                segment.saved_low = {saving.value("saved_low_j", segment.saved.count)};
-                segment.saved_high = {saving.value("saved_high_j", segment.saved.count)};
-            }
-            boards[use.address].add(segment);
+/// What a program that tunes itself has saved on a board.
+struct SavedVisit {
+    double begin;  ///< in seconds
+    double end;
+    const json* saving;
+};
+
+/// The savings of a board's processes together. They compare the energy of the whole board: of each
+/// counts the part of its time in which none that began before it was there. So what is counted of
+/// one does not change when another begins.
+/// @param total what to add to
+void add_visits(std::vector<SavedVisit> visits, kdvfs::tune::LedgerTotal& total) {
+    std::stable_sort(visits.begin(), visits.end(),
+                     [](const SavedVisit& a, const SavedVisit& b) { return a.begin < b.begin; });
+    double until = -std::numeric_limits<double>::infinity();
+    for (const SavedVisit& visit : visits) {
+        double part = visit.end > until ? 1 : 0;
+        const double alone = visit.end - until;
+        if (part > 0 && until > visit.begin && std::isfinite(alone)) {
+            part = alone / (visit.end - visit.begin);
+        }
+        until = std::max(until, visit.end);
+        const json& saving = *visit.saving;
+        const double joules = saving.value("saved_j", 0.0);
+        kdvfs::tune::LedgerSegment segment;
+        segment.saved = {part * joules};
+        segment.saved_low = {part * saving.value("saved_low_j", joules)};
+        segment.saved_high = {part * saving.value("saved_high_j", joules)};
+        segment.lost = kdvfs::Seconds{saving.value("lost_s", 0.0)};  // each has lost its own
+        total.add(segment);
+    }
+}
+
+/// What programs that tune themselves have saved, by board; the errors of processes are
+/// independent.
+std::string saving_text(const std::vector<json>& processes, const MetricLabels& constant) {
+    std::map<std::pair<std::string, std::string>, std::vector<SavedVisit>> visits;
+    for (const json& process : processes) {
+        for (const json& device : process["devices"]) {
+            const auto saving = device.find("saving");
+            if (saving == device.end() || !saving->is_object()) continue;
+            constexpr double endless = std::numeric_limits<double>::infinity();
+            const std::string address = device["report"]["device"].value("address", "");
+            visits[{address, process.value("host", "")}].push_back(
+                {process.value("begin_s", 0.0), process.value("end_s", endless), &*saving});
         }
     }
+    std::map<std::string, kdvfs::tune::LedgerTotal> boards;
+    for (const auto& [place, its] : visits) add_visits(its, boards[place.first]);
     Metric joules{"kdvfs_saved_joules", "gauge",
                   "Joules saved against the clocks as found; once where processes share a board."};
     Metric low{"kdvfs_saved_low_joules", "gauge",
@@ -153,8 +176,7 @@ std::string prometheus_text(const std::vector<json>& processes, const MetricLabe
     std::map<std::string, std::map<Kernel, Share>> boards;
     std::map<std::string, std::map<std::string, Share>> ranges;      // by address and path
     std::map<std::string, std::pair<std::string, double>> counters;  // name and joules, by address
-    const std::vector<BoardUse> uses = board_uses(processes);
-    for (const BoardUse& use : uses) {
+    for (const BoardUse& use : board_uses(processes)) {
         auto& [name, joules] = counters[use.address];
         name = use.name;
         joules += use.joules();
@@ -214,7 +236,7 @@ std::string prometheus_text(const std::vector<json>& processes, const MetricLabe
         }
     }
     return processes_seen.text() + board.text() + energy.text() + half.text() + seconds.text() +
-           launches.text() + range_text(ranges, constant) + saving_text(processes, uses, constant);
+           launches.text() + range_text(ranges, constant) + saving_text(processes, constant);
 }
 
 }  // namespace cli

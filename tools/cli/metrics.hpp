@@ -24,8 +24,8 @@ using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 /// - `kdvfs_kernel_seconds_total`, `kdvfs_kernel_launches_total`;
 /// - the same of ranges, `kdvfs_range_...`, with `kdvfs_range_runs_total`, the 64 with most time;
 /// - `kdvfs_saved_joules` with `kdvfs_saved_low_joules` and `kdvfs_saved_high_joules` (95 %), and
-///   `kdvfs_lost_seconds`, by board, of programs that tune themselves; processes that are on a
-///   board at the same time compare the energy of the whole board, of which one saving is counted;
+///   `kdvfs_lost_seconds`, by board, of programs that tune themselves; while several are
+///   on a board they compare the energy of the whole board, and one saving is counted;
 /// - `kdvfs_processes`: how many have reported.
 /// Names are labels, of the 64 kernels with most time; the others are one, "(others)".
 /// @param processes as `read_attached_reports` gives them
