@@ -8,6 +8,11 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -103,6 +108,45 @@ TEST(JobReports, TakeReportsWithoutTimesForReportsOfOneTime) {
         each->erase("host");
     }
     EXPECT_DOUBLE_EQ(merge_attached_reports({first, second})["totals"]["counter_j"], 700);
+}
+
+TEST(JobReports, MayLeaveOpenWhatIsNotKnown) {
+    const json places = report_sums::optional_of_reports().flatten();
+    json whole = process("a", "0:1", 0, 10, 700, 300);
+    whole["notes"] = json::array();
+    json& row = whole["devices"][0]["report"]["rows"][0];
+    row["asked"] = row["applied"] = json::object();
+    json& iterations = whole["devices"][0]["iterations"];
+    iterations = {{"count", 1}, {"launches", 1}};
+    for (const auto& place : places.items()) whole[json::json_pointer{place.key()}] = place.value();
+    iterations["by"] = "period";
+    const std::filesystem::path folder = std::filesystem::temp_directory_path() /
+                                         ("kdvfs_open_reports_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    std::size_t tried = 0;
+    for (const auto& place : places.items()) {
+        for (json::json_pointer at{place.key()}; !at.empty(); at.pop_back()) {
+            const bool is_needed = at.back() == "0" || at.back() == "devices" ||
+                                   at.back() == "report" || at.back() == "iterations" ||
+                                   at.back() == "totals" || at.back() == "rows";
+            if (is_needed) continue;
+            SCOPED_TRACE(at.to_string());
+            json open = whole;
+            open[at] = nullptr;
+            std::ofstream{folder / "attached.1.json"} << open;
+            const std::vector<json> read = read_attached_reports(folder);
+            ASSERT_EQ(read.size(), 1U);
+            EXPECT_NO_THROW({
+                const json merged = merge_attached_reports(read);
+                EXPECT_NE(attached_text(merged, 9), "");
+                EXPECT_NE(prometheus_text(read), "");
+                EXPECT_EQ(merged["rows"][0]["calls"], 10);
+            });
+            ++tried;
+        }
+    }
+    EXPECT_GT(tried, places.size());
+    std::filesystem::remove_all(folder);
 }
 
 TEST(ReportNames, ExpandPlacesOrGetTheRank) {

@@ -84,6 +84,7 @@ inline const nlohmann::json& optional_of_reports() {
     static const auto example = nlohmann::json::parse(R"({
         "host": "", "begin_s": 1, "end_s": 1, "devices": [{
             "iterations": {"by": "", "share": 1, "alike": 1},
+            "saving": {"saved_j": 1, "saved_low_j": 1, "saved_high_j": 1, "lost_s": 1},
             "report": {
                 "idle_clock": {"time_s": 1, "times": 1, "waking_s": 1, "clock": {"core_mhz": 1}},
                 "totals": {"unexplained_j": 1, "counted_time_s": 1, "idle_time_s": 1,
@@ -112,6 +113,31 @@ inline bool is_report(const nlohmann::json& json) {
                        [](const auto& device) { return has_energies(device["report"]); });
 }
 
+/// Removes numbers and texts that are null, so that readers need only ask whether they are there.
+/// @param example what a value may have
+inline void drop_unknown(nlohmann::json& value, const nlohmann::json& example) {
+    if (example.is_array()) {
+        for (nlohmann::json& each : value) drop_unknown(each, example.front());
+    }
+    if (!example.is_object() || !value.is_object()) return;
+    for (const auto& item : example.items()) {
+        const auto found = value.find(item.key());
+        if (found == value.end()) continue;
+        if (found->is_null() && !item.value().is_object()) {
+            value.erase(found);
+        } else {
+            drop_unknown(*found, item.value());
+        }
+    }
+}
+
+/// Makes what was read of a process's report as others expect it; false where it is no report.
+inline bool accept_report(nlohmann::json& json) {
+    if (!is_report(json)) return false;
+    drop_unknown(json, optional_of_reports());
+    return true;
+}
+
 }  // namespace report_sums
 
 /// The reports of processes in a file that `kdvfs run --report FILE.json` wrote.
@@ -131,10 +157,10 @@ inline std::vector<nlohmann::json> read_run_report(
     };
     auto report = nlohmann::json::parse(read_input(file).text, watch, /*allow_exceptions=*/false);
     if (too_deep) refuse("it is nested too deep");
-    const auto found = report.is_object() ? report.find("processes") : report.end();
+    auto found = report.is_object() ? report.find("processes") : report.end();
     if (found == report.end() || !found->is_array()) refuse("it is no report of kdvfs run");
-    for (const nlohmann::json& process : *found)
-        if (!report_sums::is_report(process)) refuse("one of its processes has no report");
+    for (nlohmann::json& process : *found)
+        if (!report_sums::accept_report(process)) refuse("one of its processes has no report");
     return found->get<std::vector<nlohmann::json>>();
 }
 
@@ -148,7 +174,7 @@ inline std::vector<nlohmann::json> read_attached_reports(const std::filesystem::
         if (!name.starts_with("attached.") || !name.ends_with(".json")) continue;
         std::ifstream file{entry.path()};
         auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-        if (report_sums::is_report(json)) reports.push_back(std::move(json));
+        if (report_sums::accept_report(json)) reports.push_back(std::move(json));
     }
     std::sort(reports.begin(), reports.end(), [](const auto& a, const auto& b) {
         const auto place = [](const nlohmann::json& report) {
@@ -469,7 +495,7 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
                                        row.value("calls", 0LL), its,
                                        metered > 0 ? 1e3 * its / static_cast<double>(metered) : 0,
                                        energy.c_str(), watts.c_str());
-        if (row.contains("repeated")) {
+        if (row.contains("repeated") && row["repeated"].is_object()) {
             text += kdvfs::io::format_text("  repeated %lld times: %.1f W +- %.1f\n",
                                            row["repeated"].value("repeats", 0LL),
                                            row["repeated"].value("power_w", 0.0),
