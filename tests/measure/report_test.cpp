@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/json_writer.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/measure/report_files.hpp>
 #include <kdvfs/report.hpp>
+#include <tests/measure/program_locale.hpp>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -163,6 +170,57 @@ TEST(JsonFields, WriteEachKindOfValue) {
 TEST(CsvField, QuotesWhatNeedsIt) {
     EXPECT_EQ(kdvfs::detail::csv_field("plain"), "plain");
     EXPECT_EQ(kdvfs::detail::csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+}
+
+/// What `write_record` writes, file by file.
+std::string record_text() {
+    MeterRecord record;
+    record.kernels = {{"gelu", {}}};
+    record.runs.resize(1);
+    record.runs[0].interval.start = TimePoint{Duration{1'234'567'890}};
+    record.runs[0].interval.end = TimePoint{Duration{1'234'600'000}};
+    record.samples = {{TimePoint{Duration{9'876'543}}, {2345.75}, 1234}};
+    record.power.resize(1);
+    record.power[0].watts = {1234.5};
+    record.iterations = {{TimePoint{Duration{7'654'321}}, IterationMark::begins}};
+    std::string folder = (std::filesystem::temp_directory_path() / "kdvfs-record-XXXXXX").string();
+    if (::mkdtemp(folder.data()) == nullptr) return {};
+    write_record(folder, record);
+    std::string text;
+    for (const char* name : {"runs.csv", "samples.csv", "power.csv", "marks.csv"}) {
+        std::ifstream file{std::filesystem::path{folder} / name};
+        text.append(std::istreambuf_iterator<char>{file}, {});
+    }
+    std::filesystem::remove_all(folder);
+    return text;
+}
+
+/// Every text that is written of a report.
+std::string all_texts() {
+    Report report = sample_report();
+    report.rows[0].calls = report.rows[0].metered_calls = 123'456;
+    report.rows[0].kernel.variant = variant(1234);
+    report.scopes.scopes = 1'234'567;
+    std::ostringstream out;
+    write_csv(out, report);
+    write_json(out, report);
+    return out.str() + text_of(report) + record_text();
+}
+
+TEST(ReportFiles, HaveTheSameNumbersWhateverTheProgramsLocaleIs) {
+    const std::string classic = all_texts();
+    EXPECT_NE(classic.find("gelu,1234,123456,123456,0.5,"), std::string::npos);
+    EXPECT_NE(classic.find(",1234567890,"), std::string::npos) << "a run's start";
+    const GroupedNumbers grouped;
+    EXPECT_EQ(all_texts(), classic);
+}
+
+TEST(ReportFiles, HaveDecimalPointsWhateverSetlocaleWasGiven) {
+    const std::string classic = all_texts();
+    const CommaOfPrintf comma;
+    if (!comma.holds()) GTEST_SKIP() << "the machine has no locale with a decimal comma";
+    EXPECT_EQ(io::format_text("%.3f", 1.5), "1.500");
+    EXPECT_EQ(all_texts(), classic);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <tests/measure/program_locale.hpp>
 #include <tests/self_tuning/rank_bed.hpp>
 
 #include <kdvfs/detail/tune/rank_messages.hpp>
@@ -272,6 +273,19 @@ TEST(RankMessages, SurviveTheWayAndRefuseWhatIsNone) {
     }
     MessageReader many{"1 0 0 0 0 0 0 0 0 0 0 99999999999"};
     EXPECT_THROW(static_cast<void>(read_order(many)), Error);
+}
+
+TEST(RankMessages, HaveNoGroupedDigitsWhateverTheProgramsLocaleIs) {
+    using namespace tune::detail;
+    RankOrder order{.from = 1'000, .ahead = 4'321, .epoch = 1'234};
+    order.stage = 123'456;
+    order.clocks = {ClockPoint{{1410}, {1593}}};
+    const std::string classic = to_message(order);
+    const GroupedNumbers grouped;
+    EXPECT_EQ(to_message(order), classic);
+    MessageReader words{classic};
+    EXPECT_EQ(words.word(), "order");
+    EXPECT_EQ(read_order(words).from, order.from);
 }
 
 TEST(CommunicatorLink, CarriesTextsInOrderAndSaysWhereARankIsSilent) {

@@ -2,6 +2,7 @@
 #include <kdvfs/detail/gpu/meter_inputs.hpp>
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/files.hpp>
+#include <kdvfs/detail/io/text_stream.hpp>
 #include <kdvfs/detail/train/stage_plan.hpp>
 #include <kdvfs/detail/tune/session_status.hpp>
 #include <kdvfs/error.hpp>
@@ -21,7 +22,6 @@
 
 #include <charconv>
 #include <iomanip>
-#include <sstream>
 #include <system_error>
 
 namespace attach {
@@ -388,7 +388,7 @@ const kdvfs::extend::ScopeKind* Device::kind_to_repeat(const kdvfs::extend::Scop
     std::unique_lock lock{splitting_};
     const Clusters& clusters = clusters_.at(kind.number);
     if (clusters.tried > 1) return nullptr;
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << "kernel '" << clusters.name << "' is other work when it is repeated: it takes "
          << 1e6 * seconds << " us";
     for (const Cluster& each : clusters.known) text << ", not " << 1e6 * each.seconds;
@@ -549,7 +549,7 @@ void Device::note_meter_share(kdvfs::measure::Report& report) const {
     const std::lock_guard lock{beginning_};
     if (!share_ || !share_->cost() || share_->cost()->every == 1) return;
     const auto [share, half_width, every] = *share_->cost();
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << std::fixed << std::setprecision(1) << "records slowed the program by " << 100 * share
          << " % (+- " << 100 * half_width << "): iterations are metered in 1 stretch of " << every
          << ", so that it is " << 100 * MeterShare::budget << " %; --meter 1 meters all";
@@ -576,7 +576,7 @@ void Device::leave_out_unknown(kdvfs::measure::Report& report) const {
     report.groups.clear();
     report.totals.kernels = report.totals.idle = {};
     report.fit.covariance.clear();
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << std::fixed << std::setprecision(1) << 100 * unknown
          << " % of the busy time is of launches that were not seen: no joules of kernels";
     report.notes.push_back(text.str());
@@ -610,7 +610,7 @@ void Device::write_fields(kdvfs::io::JsonFields& fields, bool at_end) {
         iterations("launches", iterations_.period())("alike", iterations_.stability());
         iterations("share", iterations_.share_of_time());
     });
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     kdvfs::measure::write_json(text, report);
     fields("report", kdvfs::io::JsonText{text.str()});
     if (const auto saving = session_->saving()) {

@@ -6,6 +6,7 @@
 #include <kdvfs/detail/gpu/open.hpp>
 #include <kdvfs/detail/io/files.hpp>
 #include <kdvfs/detail/io/shared_library.hpp>
+#include <kdvfs/detail/io/text_stream.hpp>
 #include <kdvfs/detail/open/site_locks.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/attach/cuda_driver.hpp>
@@ -34,7 +35,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -267,7 +267,7 @@ private:
     void note_other_profiler() {
         const SharedCupti::Use use = shared_.use();
         if (use.times == 0) return;
-        std::ostringstream text;
+        kdvfs::io::TextStream text;
         text << std::fixed << std::setprecision(1) << "another profiler used CUPTI for "
              << use.seconds << " s (" << use.times << (use.times == 1 ? " time)" : " times)")
              << "; launches were not timed for " << use.without_records << " s of it";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <kdvfs/detail/io/json_writer.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/text_stream.hpp>
 #include <kdvfs/error.hpp>
 #include <tools/attach/pipeline.hpp>
 #include <tools/attach/process.hpp>
@@ -16,7 +17,6 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -282,7 +282,7 @@ void Process::write_report(bool at_end) {
     }
     if (settings_.folder.empty()) {
         if (!at_end) return;
-        std::ostringstream text;
+        kdvfs::io::TextStream text;
         for (Device* device : devices) text << device->report();
         static_cast<void>(kdvfs::io::write_all(STDERR_FILENO, text.str()));
         return;

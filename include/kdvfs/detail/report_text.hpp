@@ -5,6 +5,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/text_stream.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/kernel.hpp>
 #include <kdvfs/units.hpp>
@@ -204,19 +205,20 @@ inline void print_level(std::ostream& out, const EnergyLevel& level) {
 }  // namespace report_text
 
 KDVFS_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
-    out << "kdvfs report: " << (report.device.simulated ? "SIMULATED GPU " : "")
-        << to_string(report.device) << ", clocks by " << report.device.mechanism
-        << (report.measure_only ? ", MEASURE ONLY: clocks were not set" : "") << '\n';
+    io::TextStream text;
+    text << "kdvfs report: " << (report.device.simulated ? "SIMULATED GPU " : "")
+         << to_string(report.device) << ", clocks by " << report.device.mechanism
+         << (report.measure_only ? ", MEASURE ONLY: clocks were not set" : "") << '\n';
     const ScopeCounts& scopes = report.scopes;
-    out << "scopes " << scopes.scopes << ": switches " << scopes.switches
-        << ", redundant in the stream " << scopes.stream_redundant << ", on the device "
-        << scopes.device_redundant << ", not worth it " << scopes.not_worth_it << ", missed "
-        << scopes.missed << ", overtaken " << scopes.overtaken << ", pending " << scopes.pending
-        << ", refused " << scopes.refused << ", kept " << scopes.kept << ", captured "
-        << scopes.captured << ", measured " << scopes.measured;
-    if (scopes.followed > 0) out << ", between a plan's boundaries " << scopes.followed;
-    out << "; unmetered " << scopes.unmetered << "; the device was written " << scopes.writes
-        << " times\n";
+    text << "scopes " << scopes.scopes << ": switches " << scopes.switches
+         << ", redundant in the stream " << scopes.stream_redundant << ", on the device "
+         << scopes.device_redundant << ", not worth it " << scopes.not_worth_it << ", missed "
+         << scopes.missed << ", overtaken " << scopes.overtaken << ", pending " << scopes.pending
+         << ", refused " << scopes.refused << ", kept " << scopes.kept << ", captured "
+         << scopes.captured << ", measured " << scopes.measured;
+    if (scopes.followed > 0) text << ", between a plan's boundaries " << scopes.followed;
+    text << "; unmetered " << scopes.unmetered << "; the device was written " << scopes.writes
+         << " times\n";
     std::vector<report_text::Cells> table{{"kernel", "calls", "metered", "time s",
                                            report.device.simulated ? "simulated energy" : "energy",
                                            "W", "requested", "reported", "measured MHz"}};
@@ -225,16 +227,16 @@ KDVFS_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {
         if (report.measure_only) table.back().emplace_back("measure only");
     }
     if (report.measure_only) table.front().emplace_back("clocks");
-    report_text::print(out, table);
-    for (const ReportRow& row : report.rows) report_text::print_scopes(out, row);
-    for (const ReportRow& row : report.rows) report_text::print_repeated(out, row);
-    for (const KernelGroup& group : report.groups) report_text::print_group(out, group);
-    for (const EnergyLevel& level : report.levels) report_text::print_level(out, level);
-    report_text::print_totals(out, report.totals);
-    if (report.followed) report_text::print_followed(out, *report.followed);
-    if (report.idle_clock) report_text::print_idle_clock(out, *report.idle_clock);
-    for (const std::string& note : report.notes) out << "note: " << note << '\n';
-    return out;
+    report_text::print(text, table);
+    for (const ReportRow& row : report.rows) report_text::print_scopes(text, row);
+    for (const ReportRow& row : report.rows) report_text::print_repeated(text, row);
+    for (const KernelGroup& group : report.groups) report_text::print_group(text, group);
+    for (const EnergyLevel& level : report.levels) report_text::print_level(text, level);
+    report_text::print_totals(text, report.totals);
+    if (report.followed) report_text::print_followed(text, *report.followed);
+    if (report.idle_clock) report_text::print_idle_clock(text, *report.idle_clock);
+    for (const std::string& note : report.notes) text << "note: " << note << '\n';
+    return out << text.str();
 }
 
 }  // namespace kdvfs::inline v0_3::measure

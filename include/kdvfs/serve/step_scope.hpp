@@ -4,6 +4,7 @@
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/control/scope_sink.hpp>
 #include <kdvfs/detail/gpu/service.hpp>
+#include <kdvfs/detail/io/text_escape.hpp>
 #include <kdvfs/device/contracts.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/gpu.hpp>
@@ -19,7 +20,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -337,19 +337,16 @@ inline std::vector<PhaseReport> PlannedGpu::phases(const measure::Report& report
 
 /// "decode: 1200 steps, 38400 tokens, 0.512 J/token +- 0.004 (98 % of the metered time), 3 urgent".
 inline std::string to_string(const PhaseReport& phase) {
-    std::array<char, 200> text;
     const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
     const std::string name{to_string(phase.phase)};
-    int length = std::snprintf(text.data(), text.size(),
-                               "%s: %llu steps, %llu prompt tokens, %llu tokens, %llu urgent, ",
-                               name.c_str(), number(phase.steps), number(phase.prompt_tokens),
-                               number(phase.tokens), number(phase.urgent_steps));
-    std::string all{text.data(), static_cast<std::size_t>(length)};
+    const std::string all =
+        io::format_text("%s: %llu steps, %llu prompt tokens, %llu tokens, %llu urgent, ",
+                        name.c_str(), number(phase.steps), number(phase.prompt_tokens),
+                        number(phase.tokens), number(phase.urgent_steps));
     if (!phase.joules_per_token) return all + "joules unresolved";
-    length = std::snprintf(text.data(), text.size(),
-                           "%.4g J/token +- %.2g (from %.0f %% of the metered time)",
-                           *phase.joules_per_token, phase.half_width, 100 * phase.resolved_share);
-    return all + std::string{text.data(), static_cast<std::size_t>(length)};
+    return all + io::format_text("%.4g J/token +- %.2g (from %.0f %% of the metered time)",
+                                 *phase.joules_per_token, phase.half_width,
+                                 100 * phase.resolved_share);
 }
 
 }  // namespace kdvfs::inline v0_3::serve

@@ -3,6 +3,8 @@
 
 #include <kdvfs/detail/form.hpp>
 
+#include <locale.h>  // newlocale and uselocale are no part of <clocale>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,8 +17,26 @@
 
 namespace kdvfs::inline v0_3::io {
 
-/// As `printf` writes it.
+/// Lets this thread print numbers as the "C" locale does, whatever `setlocale` has been given.
+class ClassicNumbers {
+public:
+    ClassicNumbers() : before_{::uselocale(classic())} {}
+    ~ClassicNumbers() { ::uselocale(before_); }
+    ClassicNumbers(const ClassicNumbers&) = delete;
+    ClassicNumbers& operator=(const ClassicNumbers&) = delete;
+
+private:
+    static locale_t classic() {
+        static const locale_t locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+        return locale;
+    }
+
+    locale_t before_;
+};
+
+/// As `printf` writes it in the "C" locale.
 [[gnu::format(printf, 1, 2)]] inline std::string format_text(const char* format, ...) {
+    const ClassicNumbers classic;
     std::va_list arguments;
     std::va_list again;
     va_start(arguments, format);

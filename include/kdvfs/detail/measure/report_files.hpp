@@ -4,11 +4,13 @@
 #include <kdvfs/measure/report_files.hpp>
 
 #include <kdvfs/detail/io/json_writer.hpp>
+#include <kdvfs/detail/io/text_stream.hpp>
 #include <kdvfs/error.hpp>
 
 #include <cstddef>
 #include <fstream>
 #include <iomanip>
+#include <locale>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -18,25 +20,27 @@
 namespace kdvfs::inline v0_3::measure {
 
 KDVFS_INLINE void write_csv(std::ostream& out, const Report& report) {
-    out << "kernel,variant,calls,metered_calls,time_s,counted_time_s,energy_j,"
-           "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"
-           "applied_memory_mhz,held_core_mhz,held_share,direct_power_w,source,clocks\n";
+    io::TextStream text;
+    text << "kernel,variant,calls,metered_calls,time_s,counted_time_s,energy_j,"
+            "energy_half_width_j,energy_status,asked_core_mhz,asked_memory_mhz,applied_core_mhz,"
+            "applied_memory_mhz,held_core_mhz,held_share,direct_power_w,source,clocks\n";
     for (const ReportRow& row : report.rows) {
         const bool resolved = row.energy.resolved;
-        out << kdvfs::detail::csv_field(row.kernel.name) << ',' << row.kernel.variant.index << ','
-            << row.calls << ',' << row.metered_calls << ','
-            << kdvfs::detail::json_number(row.time.count()) << ','
-            << kdvfs::detail::json_number(row.counted_time.count()) << ','
-            << (resolved ? kdvfs::detail::json_number(row.energy.joules.count) : "") << ','
-            << (resolved ? kdvfs::detail::json_number(row.energy.half_width.count) : "") << ','
-            << (resolved ? "resolved" : "unresolved") << ',' << row.asked.core.count << ','
-            << row.asked.memory.count << ',' << row.applied.core.count << ','
-            << row.applied.memory.count << ',' << row.held.count << ','
-            << kdvfs::detail::json_number(row.held_share) << ','
-            << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "") << ','
-            << (report.device.simulated ? "simulated" : "measured") << ','
-            << (report.measure_only ? "measure_only" : "set") << '\n';
+        text << kdvfs::detail::csv_field(row.kernel.name) << ',' << row.kernel.variant.index << ','
+             << row.calls << ',' << row.metered_calls << ','
+             << kdvfs::detail::json_number(row.time.count()) << ','
+             << kdvfs::detail::json_number(row.counted_time.count()) << ','
+             << (resolved ? kdvfs::detail::json_number(row.energy.joules.count) : "") << ','
+             << (resolved ? kdvfs::detail::json_number(row.energy.half_width.count) : "") << ','
+             << (resolved ? "resolved" : "unresolved") << ',' << row.asked.core.count << ','
+             << row.asked.memory.count << ',' << row.applied.core.count << ','
+             << row.applied.memory.count << ',' << row.held.count << ','
+             << kdvfs::detail::json_number(row.held_share) << ','
+             << (row.direct_power ? kdvfs::detail::json_number(row.direct_power->count) : "") << ','
+             << (report.device.simulated ? "simulated" : "measured") << ','
+             << (report.measure_only ? "measure_only" : "set") << '\n';
     }
+    out << text.str();
 }
 
 // What report.json has of each part of a report.
@@ -190,6 +194,7 @@ namespace record_files {
 template <class Write>
 void write_file(const std::filesystem::path& path, Write write) {
     std::ofstream out{path};
+    out.imbue(std::locale::classic());
     write(out);
     out.close();
     if (!out) {

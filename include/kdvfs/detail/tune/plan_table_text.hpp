@@ -3,6 +3,7 @@
 
 #include <kdvfs/detail/io/csv.hpp>
 #include <kdvfs/detail/io/text_escape.hpp>
+#include <kdvfs/detail/io/text_stream.hpp>
 #include <kdvfs/tune/cost_table.hpp>
 #include <kdvfs/tune/planner.hpp>
 #include <kdvfs/tune/segments.hpp>
@@ -11,7 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iomanip>
-#include <sstream>
+#include <ostream>
 #include <string>
 
 namespace kdvfs::inline v0_3::tune {
@@ -24,7 +25,7 @@ namespace detail {
 inline std::string heading_text(const std::string& gpu, const std::string& objective,
                                 double max_slowdown, const Cost& baseline,
                                 Seconds launch_limit = Objective{}.launch_limit) {
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << gpu << ", " << objective;
     if (std::isfinite(launch_limit.count()))
         text << ", each launch under " << launch_limit.count() * 1e3 << " ms";
@@ -43,7 +44,7 @@ inline void add_totals(std::ostream& text, const std::string& name, const Cost& 
 
 /// The column that compares with the best static point.
 inline std::string against_static(const Cost& cost, const Cost& single) {
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << std::showpos << std::fixed << std::setprecision(2) << std::setw(12)
          << energy_percent(cost, single);
     return text.str();
@@ -56,7 +57,7 @@ inline std::string against_static(const Cost& cost, const Cost& single) {
 /// looked at.
 inline std::string bounds_text(const CostTable& table, const Objective& objective,
                                Aggregate aggregate) {
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << "slowdown up to     time %  energy %   (" << to_string(aggregate) << " plans)\n";
     for (const double percent : {0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0}) {
         const Plan plan = make_plan(table, with_max_slowdown(objective, percent / 100), aggregate);
@@ -82,7 +83,7 @@ inline std::string recommendation_text(const Cost& plan, const Cost& single, Clo
 /// Plans side by side, and the chosen one kernel by kernel, for people.
 inline std::string to_text_table(const Plans& plans, Aggregate chosen) {
     const Plan& plan = plans[chosen];
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline,
                                  plan.launch_limit)
          << "plan               time %  energy %   gap %  energy % of best static\n";
@@ -128,7 +129,7 @@ namespace detail {
 inline std::string launches_column(const Segment& segment) {
     if (!segment.after)
         return std::to_string(segment.first) + " to " + std::to_string(segment.last - 1);
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << "gap+" << std::setprecision(4) << 1e3 * segment.after->count() << "ms, "
          << segment.first;
     return text.str();
@@ -138,7 +139,7 @@ inline std::string launches_column(const Segment& segment) {
 
 /// A plan of segments, for people.
 inline std::string to_text_table(const SegmentPlan& plan) {
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << detail::heading_text(plan.gpu, plan.objective, plan.max_slowdown, plan.baseline)
          << "                   time %  energy %  of best static\n";
     const auto row = [&](const char* name, const Cost& cost) {

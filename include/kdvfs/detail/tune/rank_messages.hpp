@@ -3,6 +3,7 @@
 
 #include <kdvfs/clock.hpp>
 #include <kdvfs/detail/io/csv.hpp>
+#include <kdvfs/detail/io/text_stream.hpp>
 #include <kdvfs/detail/tune/run_schedule.hpp>
 #include <kdvfs/error.hpp>
 #include <kdvfs/tune/profile.hpp>
@@ -11,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -127,7 +127,7 @@ inline std::string clock_words(ClockPoint clock) {
 }
 
 inline std::string to_message(const RankOrder& order) {
-    std::ostringstream text;
+    kdvfs::io::TextStream text;
     text << "order " << order.from << ' ' << order.ahead << ' ' << order.epoch << ' '
          << static_cast<int>(order.phase) << ' ' << static_cast<int>(order.step.as) << ' '
          << order.step.block << ' ' << order.step.triple << ' ' << order.plan << ' '
