@@ -159,6 +159,32 @@ TEST_F(Accumulating, ALevelsJoulesAreThoseOfWholeRunsWhereverTheWalkStops) {
                 1e-3 * joules / (runs + 1));
 }
 
+/// The counter's first sample comes within the second iteration.
+TEST_F(Accumulating, AnIterationBeforeTheFirstSampleHasItsGapsToo) {
+    EnergyAccumulator accumulator{kernels};
+    constexpr std::uint64_t runs = 40;
+    for (std::uint64_t i = 1; i <= runs; ++i) {
+        accumulator.iteration(at(work.now()), IterationMark::begins, i);
+        work.run(gemm, microseconds(4000, 9000), 650);
+        work.idle(microseconds(9000, 11000));
+        work.run(gelu, microseconds(4000, 9000), 420);
+        work.idle(microseconds(1000, 5000));
+    }
+    accumulator.iteration(at(work.now()), IterationMark::ends);
+    const Duration time = work.now();
+    const double joules = work.joules();
+    work.idle(10ms);
+    std::vector<EnergySample> samples = work.samples(5ms);
+    samples.erase(samples.begin(), samples.begin() + 8);
+    feed(accumulator, samples);
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.levels.size(), 1U);
+    EXPECT_EQ(filled.levels[0].runs, runs);
+    EXPECT_NEAR(filled.levels[0].time.count(), Seconds{time}.count(), 1e-6);
+    EXPECT_NEAR(filled.levels[0].per_run().joules.count, joules / runs, 1e-3 * joules / runs);
+    EXPECT_LT(filled.levels[0].counted_time.count(), Seconds{time - 30ms}.count());
+}
+
 /// A run whose end was lost, or that was not metered all the time, is no run, and its time is not
 /// the next one's.
 TEST_F(Accumulating, ARunThatIsNotWholeAddsNothingToItsLevel) {

@@ -232,6 +232,7 @@ private:
     ClockPoint applied_;
     bool metered_ = true;
     bool row_metered_ = true;
+    bool in_iteration_ = false;
     std::uint64_t late_ = 0;
     std::uint64_t overflows_ = 0;
 };
@@ -254,6 +255,7 @@ void SampleJoin::advance(TimePoint until, Sink& sink) {
         while (iterations_.next() <= walked_to_) {
             const auto [mark, number] = iterations_.pop().value;
             sink.mark_iteration(mark, number);
+            in_iteration_ = mark == IterationMark::begins;
         }
         while (clocks_.next() <= walked_to_) {
             applied_ = clocks_.pop().value;
@@ -287,7 +289,8 @@ void SampleJoin::pass(TimePoint to, Sink& sink) {
     const bool in_row = last_ && row_metered_;
     sink.passes(walked_to_, to, metered_ && last_);
     if (running_.empty()) {
-        if (last_) sink.idle(Seconds{to - walked_to_}, applied_, in_row);
+        // An iteration has its gaps before the first sample, too: its kernels there are walked.
+        if (last_ || in_iteration_) sink.idle(Seconds{to - walked_to_}, applied_, in_row);
     } else {
         const Seconds share = Seconds{to - walked_to_} / static_cast<double>(running_.size());
         for (const Run& run : running_) {
