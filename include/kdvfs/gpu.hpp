@@ -234,9 +234,9 @@ public:
     /// What scopes of this kernel and variant share. Lock-free once it has been asked for.
     template <NamedKernel K>
     [[nodiscard]] const extend::ScopeKind& kind_of(Variant variant) const {
-        if (const auto* kind = bound_->kinds.find(K::name.data(), variant)) return *kind;
+        if (const auto* kind = bound_->kinds.find(K::name, variant)) return *kind;
         const auto& kind = ask<typename Registry::template policy_of<K>>(K::name, variant);
-        if (!is_parents()) bound_->kinds.keep(K::name.data(), variant, kind);
+        if (!is_parents()) bound_->kinds.keep(K::name, variant, kind);
         return kind;
     }
 

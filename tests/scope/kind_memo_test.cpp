@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,23 @@ TEST(KindMemo, FindsWhatItKeptAndNothingElse) {
     EXPECT_EQ(memo.find(gelu, {}), &kind);
     EXPECT_EQ(memo.find(gelu, {1}), nullptr);
     EXPECT_EQ(memo.find(gemm, {}), nullptr);
+}
+
+/// A program may keep all of its names in one buffer.
+TEST(KindMemo, TellsNamesApartThatBeginAtTheSamePlace) {
+    constexpr std::string_view both = "gemm_gelu";
+    const ScopeKind kind;
+    const ScopeKind longer;
+    KindMemo memo;
+    memo.keep(both.substr(0, 4), {}, kind);
+    EXPECT_EQ(memo.find(both, {}), nullptr);
+    memo.keep(both, {}, longer);
+    EXPECT_EQ(memo.find(both.substr(0, 4), {}), &kind);
+    EXPECT_EQ(memo.find(both, {}), &longer);
+    std::deque<ScopeKind> others(200);  // the table grows
+    for (std::uint32_t i = 0; i < others.size(); ++i) memo.keep("other", {i}, others[i]);
+    EXPECT_EQ(memo.find(both.substr(0, 4), {}), &kind);
+    EXPECT_EQ(memo.find(both, {}), &longer);
 }
 
 TEST(KindMemo, GrowsWithoutForgetting) {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -89,7 +90,8 @@ using extend::ScopeKind;
 using extend::ScopeSink;
 using extend::ScopeToken;
 
-/// Remembers which kind a kernel and variant have, by where the kernel's name lies in the program.
+/// Remembers which kind a kernel and variant have, by where the kernel's name lies in the program:
+/// names may begin at the same place, and end at others.
 /// Looking up takes no lock and costs the same for any number of variants; the table grows doubling
 /// when half full, and what was looked up stays valid.
 class KindMemo {
@@ -98,17 +100,18 @@ public:
 
     /// @param name of static duration
     /// @returns null before `keep` was called for it
-    [[nodiscard]] const ScopeKind* find(const char* name, Variant variant) const noexcept {
+    [[nodiscard]] const ScopeKind* find(std::string_view name, Variant variant) const noexcept {
         const Table& table = *table_.load(std::memory_order_acquire);
         for (std::size_t i = start_of(name, variant);; ++i) {
             const Slot& slot = table.slots[i & table.mask];
             const char* known = slot.name.load(std::memory_order_acquire);
             if (known == nullptr) return nullptr;
-            if (known == name && slot.variant == variant) return slot.kind;
+            if (known == name.data() && slot.size == name.size() && slot.variant == variant)
+                return slot.kind;
         }
     }
 
-    void keep(const char* name, Variant variant, const ScopeKind& kind) {
+    void keep(std::string_view name, Variant variant, const ScopeKind& kind) {
         const std::lock_guard lock{mutex_};
         if (find(name, variant) != nullptr) return;
         if (2 * ++used_ > tables_.back()->mask) {
@@ -116,7 +119,8 @@ public:
             grow(2 * (before.mask + 1));
             for (std::size_t i = 0; i <= before.mask; ++i) {
                 const Slot& slot = before.slots[i];
-                if (const char* known = slot.name) insert(known, slot.variant, *slot.kind);
+                if (const char* known = slot.name)
+                    insert({known, slot.size}, slot.variant, *slot.kind);
             }
             insert(name, variant, kind);
             table_.store(tables_.back().get(), std::memory_order_release);
@@ -129,6 +133,7 @@ private:
     struct Slot {
         std::atomic<const char*> name{nullptr};  ///< written last: the others hold once it is there
         Variant variant{};
+        std::uint32_t size = 0;  ///< of the name
         const ScopeKind* kind = nullptr;
     };
     struct Table {
@@ -136,8 +141,9 @@ private:
         std::unique_ptr<Slot[]> slots;
     };
 
-    static std::size_t start_of(const char* name, Variant variant) noexcept {
-        const auto key = reinterpret_cast<std::uintptr_t>(name) + std::uintptr_t{variant.index} * 2;
+    static std::size_t start_of(std::string_view name, Variant variant) noexcept {
+        const auto key =
+            reinterpret_cast<std::uintptr_t>(name.data()) + std::uintptr_t{variant.index} * 2;
         return static_cast<std::size_t>(key * 0x9e3779b97f4a7c15U >> 40U);
     }
 
@@ -150,13 +156,14 @@ private:
         if (tables_.size() == 1) table_.store(tables_.back().get(), std::memory_order_release);
     }
 
-    void insert(const char* name, Variant variant, const ScopeKind& kind) {
+    void insert(std::string_view name, Variant variant, const ScopeKind& kind) {
         Table& table = *tables_.back();
         std::size_t i = start_of(name, variant) & table.mask;
         while (table.slots[i].name != nullptr) i = (i + 1) & table.mask;
         table.slots[i].variant = variant;
+        table.slots[i].size = static_cast<std::uint32_t>(name.size());
         table.slots[i].kind = &kind;
-        table.slots[i].name.store(name, std::memory_order_release);
+        table.slots[i].name.store(name.data(), std::memory_order_release);
     }
 
     std::atomic<const Table*> table_{nullptr};
