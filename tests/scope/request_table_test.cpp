@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <malloc.h>
+
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <thread>
 
 namespace kdvfs {
 namespace {
@@ -40,6 +46,35 @@ TEST(RequestTable, HoldsAsManyPointsAsALevelCanCarry) {
         }
     }
     EXPECT_EQ(table.point(table.index_of(point(4095))), point(4095)) << "known points still serve";
+}
+
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+/// A process may open a GPU often, and each keeps its table.
+TEST(RequestTable, IsSmallWhereFewPointsAreAskedFor) {
+    const std::size_t before = ::mallinfo2().uordblks;
+    const auto table = std::make_unique<kdvfs::detail::RequestTable>();
+    table->index_of({.core = 1100_MHz});
+    EXPECT_LT(::mallinfo2().uordblks, before + 8192);
+}
+#endif
+
+TEST(RequestTable, IsReadWhileItGrows) {
+    kdvfs::detail::RequestTable table;
+    EXPECT_EQ(table.point(no_request), ClockPoint{});
+    EXPECT_EQ(table.point({1}), ClockPoint{}) << "which was never given";
+    std::atomic<std::uint32_t> given{0};
+    std::thread reader{[&] {
+        for (std::uint32_t seen = 0; seen < 4095;) {
+            seen = given;
+            for (std::uint32_t n = 1; n <= seen; n += 31)
+                ASSERT_EQ(table.point({n}), (ClockPoint{.core = {n}}));
+        }
+    }};
+    for (std::uint32_t n = 1; n <= 4095; ++n) {
+        EXPECT_EQ(table.index_of({.core = {n}}), RequestIndex{n});
+        given = n;
+    }
+    reader.join();
 }
 
 /// Where a plan's graph begins it puts a word without a ticket into the stream's cell.

@@ -8,15 +8,17 @@
 #include <kdvfs/units.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace kdvfs::inline v0_3::detail {
 
@@ -52,7 +54,9 @@ public:
                                    "a coarser clock list"}};
         }
         const RequestIndex index{size};
-        requests_[size] = request;
+        auto& chunk = chunks_[size / per_chunk];
+        if (!chunk) chunk = std::make_unique<Chunk>();
+        (*chunk)[size % per_chunk] = request;
         indices_.emplace(request, index);
         size_.store(size + 1, std::memory_order_release);
         return index;
@@ -63,13 +67,17 @@ public:
     /// The whole request. Takes no lock.
     [[nodiscard]] TimedRequest timed(RequestIndex index) const {
         const bool given = index.value < size_.load(std::memory_order_acquire);
-        return given ? requests_[index.value] : TimedRequest{};
+        if (!given || index == no_request) return {};
+        return (*chunks_[index.value / per_chunk])[index.value % per_chunk];
     }
 
 private:
+    static constexpr std::size_t per_chunk = 64;  // most programs have no second one
+    using Chunk = std::array<TimedRequest, per_chunk>;
+
     std::mutex mutex_;
-    // Index 0 is "no request".
-    std::vector<TimedRequest> requests_ = std::vector<TimedRequest>(RequestWord::most_requests + 1);
+    // Index 0 is "no request". Each chunk is written once, before `size_` says that it is there.
+    std::array<std::unique_ptr<Chunk>, (RequestWord::most_requests + 1) / per_chunk> chunks_;
     std::atomic<std::uint32_t> size_{1};
     std::map<TimedRequest, RequestIndex> indices_;
 };
