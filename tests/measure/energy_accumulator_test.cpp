@@ -185,6 +185,30 @@ TEST_F(Accumulating, AnIterationBeforeTheFirstSampleHasItsGapsToo) {
     EXPECT_LT(filled.levels[0].counted_time.count(), Seconds{time - 30ms}.count());
 }
 
+/// Work without a scope lies in the gaps of iterations, which have one power with the rest before.
+TEST_F(Accumulating, AnIterationsIntervalHoldsThatTheBoardRestedBefore) {
+    EnergyAccumulator accumulator{kernels};
+    constexpr std::uint64_t runs = 40;
+    work.idle(31ms);
+    const double before = work.joules();
+    for (std::uint64_t i = 1; i <= runs; ++i) {
+        accumulator.iteration(at(work.now()), IterationMark::begins, i);
+        work.run(gemm, microseconds(24'000, 25'000), 600);
+        work.run(gemm, microseconds(19'000, 21'000), 540);
+        work.intervals.pop_back();
+        work.run(gelu, microseconds(16'000, 17'000), 480);
+    }
+    accumulator.iteration(at(work.now()), IterationMark::ends);
+    const double joules = (work.joules() - before) / runs;
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.levels.size(), 1U);
+    EXPECT_EQ(filled.levels[0].runs, runs);
+    const EnergyEstimate found = filled.levels[0].per_run();
+    EXPECT_NEAR(found.joules.count, joules, found.half_width.count);
+    EXPECT_LT(found.half_width.count, 0.02 * joules);
+}
+
 /// A run whose end was lost, or that was not metered all the time, is no run, and its time is not
 /// the next one's.
 TEST_F(Accumulating, ARunThatIsNotWholeAddsNothingToItsLevel) {

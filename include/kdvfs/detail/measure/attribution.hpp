@@ -244,6 +244,7 @@ private:
     /// How far the joules of metered iterations may be off those of as many others: by how they
     /// differ; 95 %. 0 where there are fewer than three, or all were metered.
     [[nodiscard]] Joules half_width_of_choice(const LevelTime& iteration) const;
+    [[nodiscard]] Joules most_beyond_rest(const LevelTime& iteration) const;
     void refuse_impossible();
     void find_unscoped();
     /// Whether none of the columns that have seconds was refused, or lies beside work without a
@@ -419,6 +420,19 @@ inline Joules Attributing::half_width_of_choice(const LevelTime& iteration) cons
             static_cast<double>(iteration.runs)};
 }
 
+/// What the rest outside iterations may have been given beyond what a board at rest draws: one
+/// power of gaps and rest is too high for the rest where gaps have work without a scope.
+inline Joules Attributing::most_beyond_rest(const LevelTime& iteration) const {
+    const std::vector<double> idle = sums_->idle_seconds();
+    double joules = 0;
+    for (std::size_t j = 0; j < idle.size(); ++j) {
+        const double inside = j < iteration.column_seconds.size() ? iteration.column_seconds[j] : 0;
+        const double watts = sums_->gain * estimate_->watts()[j] - sums_->possible.lowest;
+        joules += std::max(idle[j] - inside, 0.0) * std::max(watts, 0.0);
+    }
+    return {joules};
+}
+
 /// An iteration has its part of what the powers lack of the counter's joules. Behind the last one,
 /// which nobody ended, the board may rest, or go on as in the gaps inside iterations.
 inline EnergyEstimate Attributing::energy(const LevelTime& level) const {
@@ -429,7 +443,10 @@ inline EnergyEstimate Attributing::energy(const LevelTime& level) const {
     const Joules lack = sums_->counter - energy(all, any_width).joules;
     found.joules += lack * share;
     // Where between iterations and rest it lies nobody knows.
-    found.half_width += Joules{std::abs(lack.count) * (1 - share)};
+    double apart = std::abs(lack.count) * (1 - share);
+    if (lack.count < 0)
+        apart = std::max(apart, std::min(-lack.count * share, most_beyond_rest(level).count));
+    found.half_width += Joules{apart};
     for (const ClockTime& at : sums_->rests) {
         if (!at.has_gaps()) continue;
         const double more = estimate_->watts()[at.gaps] - estimate_->watts()[at.column];
