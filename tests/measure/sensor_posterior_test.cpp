@@ -4,6 +4,8 @@
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/sensor_finding.hpp>
 #include <kdvfs/detail/measure/sensor_posterior.hpp>
+#include <kdvfs/detail/measure/sensor_sample.hpp>
+#include <kdvfs/detail/measure/unlike_runs.hpp>
 
 #include <gtest/gtest.h>
 
@@ -180,6 +182,17 @@ TEST_F(FixedStep, PowersAreOfAllRowsOfAFineCounterAndTheSensorOfAPart) {
     const std::vector<std::size_t> columns{1, 2, 3, 4};
     const std::vector<double> least = found->least_watts(columns);
     for (std::size_t k = 0; k < kernels; ++k) EXPECT_NEAR(least[k], watts[k], 1.5) << k;
+}
+
+TEST_F(FixedStep, AtTheLimitErrorsHoldThatMergedKernelsAreUnlike) {
+    const std::vector<std::size_t> whole{0, 1, 2, 3, 3};
+    const SplitSample apart{seen(3, 4.2e-3, 21e-3, 2), whole};
+    SensorSample merged = apart.sample;
+    merged.merge({whole, 4});
+    const auto found = find_sensor(merged, 4, false, {}, 440, &apart);
+    ASSERT_TRUE(found);
+    ASSERT_EQ(found->unlike.size(), 4U);
+    for (std::size_t k = 1; k < 3; ++k) EXPECT_GT(found->unlike(k, k), 25) << k;
 }
 
 TEST_F(FixedStep, LoadFromOutsideMakesThePowerWander) {

@@ -138,9 +138,11 @@ public:
         : sample_{&sample}, columns_{std::move(columns)}, prior_{prior}, limit_{limit} {}
 
     /// @param takes_usual as `SensorFinding::usual`, of a posterior and what it found
+    /// @param add_errors  to what a posterior of the whole sample found
     /// @returns nothing where there are too few readings
-    template <class TakesUsual>
-    [[nodiscard]] std::optional<SensorFinding> find(TakesUsual takes_usual) const {
+    template <class TakesUsual, class AddErrors>
+    [[nodiscard]] std::optional<SensorFinding> find(TakesUsual takes_usual,
+                                                    AddErrors add_errors) const {
         const SensorSample sparse = static_cast<double>(sample_->rows().size()) > part * fewest
                                         ? sample_->thinned(part)
                                         : *sample_;
@@ -155,6 +157,7 @@ public:
                 limited, false, columns_, prior_, {.about = about, .known = known}};
             Fit fit{rate, finding_of(posterior), {}};
             fit.finding.usual = takes_usual(posterior, fit.finding);
+            if (&sample == sample_) add_errors(posterior, fit.finding);
             fit.cloud.assign(posterior.cloud().begin(), posterior.cloud().end());
             return fit;
         };
@@ -172,6 +175,7 @@ public:
             const SensorPosterior posterior{*sample_, false, columns_, prior_};
             all.push_back({0, finding_of(posterior), {}});
             all.back().finding.usual = takes_usual(posterior, all.back().finding);
+            add_errors(posterior, all.back().finding);
         }
         return mixed(std::move(all));
     }
@@ -351,16 +355,19 @@ inline void add_merged(SensorFinding& found, const SensorPosterior& posterior,
     const auto takes_usual = [&](const SensorPosterior& of, const SensorFinding& found) {
         return has_family && is_usual_log(of, found);
     };
+    const auto add_kernels = [&](const SensorPosterior& of, SensorFinding& to) {
+        to.unlike = SymmetricMatrix{columns};
+        if (kernels != nullptr) add_merged(to, of, *kernels, mean);
+    };
     std::optional<SensorFinding> found;
     if (limit > 0) {
-        found = LimitedFinding{sample, centred, prior, limit}.find(takes_usual);
+        found = LimitedFinding{sample, centred, prior, limit}.find(takes_usual, add_kernels);
     } else if (SensorPosterior posterior{sample, counter, centred, prior}; posterior.solved()) {
         posterior.choose_way();
         found = finding_of(posterior);
         found->usual = takes_usual(posterior, *found);
-        found->unlike = SymmetricMatrix{columns};
+        add_kernels(posterior, *found);
         add_unlike(*found, posterior, split_by_neighbour(sample), mean);
-        if (kernels != nullptr) add_merged(*found, posterior, *kernels, mean);
         // The response of NVIDIA's logs is for boards whose powers change inside runs.
         if (!found->usual) {
             found->uneven = add_unlike(*found, posterior, split_by_third(sample, columns), mean) /
