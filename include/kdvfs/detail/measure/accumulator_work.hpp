@@ -9,6 +9,7 @@
 #include <kdvfs/detail/measure/late_rows.hpp>
 #include <kdvfs/detail/measure/log_readings.hpp>
 #include <kdvfs/detail/measure/merged_columns.hpp>
+#include <kdvfs/detail/measure/pooled_kernels.hpp>
 #include <kdvfs/detail/measure/possible_power.hpp>
 #include <kdvfs/detail/measure/power_windows.hpp>
 #include <kdvfs/detail/measure/report_filler.hpp>
@@ -255,7 +256,10 @@ private:
     void note_unrepeated(Report& report) const;
     [[nodiscard]] std::optional<MergedColumns> columns_to_solve() const;
     void merge(const MergedColumns& columns);
-    [[nodiscard]] SymmetricMatrix errors_by(const MergedColumns& columns) const;
+    [[nodiscard]] std::vector<std::size_t> whole() const;
+    [[nodiscard]] SymmetricMatrix unlike(const RowSums& rows) const;
+    [[nodiscard]] RowSums unweighed() const;
+    [[nodiscard]] SplitSample split_pool(SensorSample sample, std::vector<std::size_t> whole) const;
 
     const KernelTable* kernels_;
     AccumulatorSettings settings_;
@@ -289,12 +293,11 @@ private:
     std::vector<double> column_seconds_;
     KernelColumns columns_;
     std::optional<std::size_t> pool_;  // the column of kernels without one
-    std::vector<char> not_pooled_;     // as `EnergySums` has it
-    SymmetricMatrix unlike_{};         // likewise, of kernels that were merged,
-    std::vector<std::size_t> whole_;   // and what each column became;
-    const Work* unmerged_ = nullptr;   // while a report is filled
-    double ran_seconds_ = 0;           // of all kernels
-    RestingPower resting_;             // at the clock of the idle column
+    PooledKernels pooled_;
+    std::vector<std::size_t> whole_;  // what each column became, where some were merged,
+    const Work* unmerged_ = nullptr;  // while a report is filled
+    double ran_seconds_ = 0;          // of all kernels
+    RestingPower resting_;            // at the clock of the idle column
     RestClocks rest_clocks_;
     RoomOfRuns room_;
     GapColumns gaps_;
@@ -327,12 +330,15 @@ inline void EnergyAccumulator::Work::run(KernelId kernel, TrackId track, ClockPo
     }
     if (levels_.any()) levels_.run(kernel, track, place, *column, share.count(), in_row);
     if (knows_lateness_) late_.add(*column, share.count());
-    sample_time(*column, share.count());
+    const bool pooled = pool_ && *column == *pool_;
+    const std::size_t number = pooled ? pooled_.number(kernel, applied) : nowhere;
+    sample_time(pooled ? PooledKernels::label(number) : *column, share.count());
     room_.run(*column, share.count());
     gaps_.run(*column, share.count());
     rest_clocks_.run(share.count());
     if (!in_row) return;
     add_time(*column, share.count());
+    if (pooled) pooled_.add(number, share.count(), share.count() * second_weighs_);
     if (part) add_inside(*column, *part, share.count());
 }
 
@@ -434,6 +440,7 @@ inline void EnergyAccumulator::Work::end_row(double joules, Seconds time, bool m
     });
     resting_.take(joules, time.count(), rests, follows_);
     rest_clocks_.end_row(true);
+    pooled_.end_row(time.count(), row_, row_insides_);
     waiting_.push(row_, row_insides_, time.count(), joules, follows_);
     if (late_.on()) {
         late_.end_row(passed_to_ - std::chrono::duration_cast<Duration>(time), passed_to_, joules);
@@ -458,6 +465,7 @@ inline void EnergyAccumulator::Work::discard_row() {
     row_.clear();
     row_insides_.clear();
     row_seconds_.clear();
+    pooled_.discard_row();
     row_overflowed_ = false;
 }
 
@@ -578,9 +586,8 @@ inline EnergySums EnergyAccumulator::Work::sums() const {
             .sensor_may_lag = settings_.sensor_may_lag,
             .columns = columns_,
             .pool = pool_,
-            .not_pooled = not_pooled_,
+            .pooled = pooled_.times(),
             .column_seconds = column_seconds_,
-            .unlike = unlike_,
             .column_edges = column_edges(),
             .repeated = beliefs(),
             .direct = std::move(direct),
@@ -627,17 +634,22 @@ inline std::optional<std::string> EnergyAccumulator::Work::find_sensor_of(
     // A sensor that is not as it was measured is sought as any other of its family.
     const auto find = [&](const SensorSample& sample, bool counter,
                           const std::optional<MeasuredSensor>& known, double most) {
-        std::optional<SplitSample> apart;
-        if (unmerged_ != nullptr) {
-            const SensorSample& log = unmerged_->log_sample_.sample();
-            apart.emplace(SplitSample{counter ? unmerged_->counter_sample_ : log, whole_});
+        const Work& fine = unmerged_ != nullptr ? *unmerged_ : *this;
+        std::optional<SplitSample> kernels;
+        std::optional<SensorSample> merged;
+        if (pool_) {
+            kernels = fine.split_pool(counter ? fine.counter_sample_ : fine.log_sample_.sample(),
+                                      whole());
+            merged = kernels->sample;
+            merged->merge({kernels->columns, sums.columns_seen()});
         }
-        const SplitSample* kernels = apart ? &*apart : nullptr;
-        auto found = find_sensor(sample, sums.columns_seen(), counter, known, most, kernels);
+        const SensorSample& own = merged ? *merged : sample;
+        const SplitSample* apart = kernels ? &*kernels : nullptr;
+        auto found = find_sensor(own, sums.columns_seen(), counter, known, most, apart);
         if (!found || !found->stale) return found;
         notes.emplace_back(
             "the sensor is not as it was measured: measure it again (kdvfs measure-sensor)");
-        return find_sensor(sample, sums.columns_seen(), counter, {}, most, kernels);
+        return find_sensor(own, sums.columns_seen(), counter, {}, most, apart);
     };
     // A counter of 1 ms sees more of a gap than one power: beside work without a scope 81 % of 327
     // kernels were covered (docs/measuring.md).
@@ -747,19 +759,16 @@ inline std::optional<MergedColumns> EnergyAccumulator::Work::columns_to_solve() 
 
 /// Of all so far, for a report: nothing else can be added then.
 inline void EnergyAccumulator::Work::merge(const MergedColumns& columns) {
-    if (!pool_) {
-        for (const KernelId kernel : facts_.seen()) {
-            not_pooled_.resize(kernel.value + std::size_t{1});
-            not_pooled_[kernel.value] = columns_.of(kernel).empty() ? 1 : 0;
-        }
-    }
     const std::size_t pool = pool_ ? columns(*pool_) : columns.columns() - 1;
     pool_ = pool;
     KernelColumns own;
     std::vector<CountedJoules> direct(columns.columns());
     for (const KernelId kernel : columns_.kernels()) {
         for (const auto& [applied, column] : columns_.of(kernel)) {
-            if (columns(column) == pool) continue;
+            if (columns(column) == pool) {
+                pooled_.merge(kernel, applied, column_seconds_[column]);
+                continue;
+            }
             own.insert(kernel, applied, columns(column));
             if (column < direct_.size()) direct[columns(column)] = direct_[column];
         }
@@ -769,7 +778,6 @@ inline void EnergyAccumulator::Work::merge(const MergedColumns& columns) {
     waiting_ = columns.sum(waiting_, sums_.inside);
     sums_ = columns.sum(std::move(sums_));
     late_.merge(columns);
-    for (SensorSample* each : {&log_sample_.sample(), &counter_sample_}) each->merge(columns);
     column_seconds_ = columns.sum(column_seconds_);
     place_.assign(columns.columns(), nowhere);
     room_.merge(columns);
@@ -778,11 +786,29 @@ inline void EnergyAccumulator::Work::merge(const MergedColumns& columns) {
     levels_.merge(columns);
 }
 
-inline SymmetricMatrix EnergyAccumulator::Work::errors_by(const MergedColumns& columns) const {
-    std::vector<std::size_t> whole;
-    for (std::size_t j = 0; j < place_.size(); ++j) whole.push_back(columns(j));
-    if (sums_.rows > 0) return errors_of_merging(sums_, whole, columns.columns());
+/// What each column of the kernels' own becomes.
+inline std::vector<std::size_t> EnergyAccumulator::Work::whole() const {
+    std::vector<std::size_t> all = whole_;
+    if (unmerged_ != nullptr) return all;
+    for (std::size_t j = 0; j < place_.size(); ++j) all.push_back(j);
+    return all;
+}
+
+/// Of the errors of columns, as `EnergySums` has it.
+/// @param rows that powers are taken from
+inline SymmetricMatrix EnergyAccumulator::Work::unlike(const RowSums& rows) const {
+    if (!pool_) return {};
+    const Work& fine = unmerged_ != nullptr ? *unmerged_ : *this;
+    std::optional<ColumnParts> parts;
+    if (fine.pool_) parts = fine.pooled_.parts_of(*fine.pool_);
+    return errors_of_merging(unmerged_ != nullptr ? fine.unweighed() : rows, whole(), place_.size(),
+                             parts);
+}
+
+/// Equations of all columns, without a solution.
+inline RowSums EnergyAccumulator::Work::unweighed() const {
     RowSums rows = sums_;
+    if (sums_.rows > 0) return rows;
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
         const auto entries = waiting_.entries(i);
         for (const auto& [a, share] : entries) {
@@ -794,7 +820,20 @@ inline SymmetricMatrix EnergyAccumulator::Work::errors_by(const MergedColumns& c
         }
         rows.power.add_power(waiting_[i].watts, 1);
     }
-    return errors_of_merging(rows, whole, columns.columns());
+    return rows;
+}
+
+/// A column of each kernel that has none.
+/// @param whole of the others, as above
+inline SplitSample EnergyAccumulator::Work::split_pool(SensorSample sample,
+                                                       std::vector<std::size_t> whole) const {
+    const std::size_t columns = place_.size();
+    sample.relabel([&](const SensorSample::Entry& entry) {
+        const bool is_part = entry.column >= PooledKernels::first_label;
+        return is_part ? entry.column - PooledKernels::first_label + columns : entry.column;
+    });
+    if (pool_) whole.resize(columns + pooled_.parts(), whole[*pool_]);
+    return {std::move(sample), std::move(whole)};
 }
 
 inline void EnergyAccumulator::Work::fill(Report& report) const {
@@ -808,7 +847,6 @@ inline void EnergyAccumulator::Work::fill(Report& report) const {
     if (const auto fewer = columns_to_solve()) {
         Work merged = *this;
         merged.merge(*fewer);
-        merged.unlike_ = errors_by(*fewer);
         for (std::size_t j = 0; j < place_.size(); ++j) merged.whole_.push_back((*fewer)(j));
         merged.unmerged_ = this;
         merged.fill(report);
@@ -824,6 +862,7 @@ inline void EnergyAccumulator::Work::fill(Report& report) const {
         }
     }
     EnergySums sums = this->sums();
+    sums.unlike = unlike(sums.rows);
     std::vector<std::string> notes;
     const std::optional<std::string> reason = find_sensor_of(sums, notes);
     const bool knows_gaps = !sums.gaps.empty();

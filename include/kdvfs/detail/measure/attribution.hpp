@@ -573,7 +573,7 @@ inline Attribution Attributing::result() const {
         if (!solved()) continue;
         for (const auto& [applied, column] : sums_->columns.of(kernel)) {
             std::vector<double> seconds(sums_->columns_seen());
-            seconds[column] = sums_->seconds(column);
+            seconds[column] = units.back()[column];
             result.powers.push_back({kernel, applied, Seconds{seconds[column]}, energy(seconds)});
         }
     }

@@ -206,6 +206,13 @@ private:
     std::vector<std::optional<KernelId>> by_column_;
 };
 
+/// Time of a kernel under a clock in the column of kernels that have none.
+struct PooledTime {
+    KernelId kernel;
+    ClockPoint applied;
+    double seconds = 0;  ///< under trusted samples
+};
+
 /// All that attribution needs to know of a stretch of work, however long it was.
 struct EnergySums {
     static constexpr std::size_t idle_column = RowSums::idle_column;
@@ -224,7 +231,7 @@ struct EnergySums {
     std::optional<FoundSensor> sensor{};
     KernelColumns columns;
     std::optional<std::size_t> pool;     ///< the column of kernels that have none of their own
-    std::vector<char> not_pooled{};      ///< by kernel, of those; may be shorter
+    std::vector<PooledTime> pooled{};    ///< whose time it has; first calls of others, too
     std::vector<double> column_seconds;  ///< by column, under trusted samples
     std::vector<KernelGap> gaps{};       ///< idle time whose column is not that of its clock
     /// Gaps between kernels draw more than a board that waits, and either the rows have no power of
@@ -260,14 +267,35 @@ struct EnergySums {
 
     [[nodiscard]] std::size_t columns_seen() const { return column_seconds.size(); }
     [[nodiscard]] double seconds(std::size_t column) const { return column_seconds[column]; }
+    /// Whether it ran under a clock at which it has no column of its own.
     [[nodiscard]] bool is_pooled(KernelId kernel) const {
-        const bool left_out = kernel.value < not_pooled.size() && not_pooled[kernel.value] != 0;
-        return pool && columns.of(kernel).empty() && !left_out;
+        return std::any_of(pooled.begin(), pooled.end(), [&](const PooledTime& each) {
+            return each.kernel == kernel && !columns.find(kernel, each.applied);
+        });
     }
+    /// First calls before a kernel had a column are its own, and not of the pool.
     [[nodiscard]] std::vector<double> seconds_of(KernelId kernel) const {
         std::vector<double> seconds(columns_seen());
         for (const auto& [applied, column] : columns.of(kernel)) {
             seconds[column] = this->seconds(column);
+        }
+        for (const PooledTime& each : pooled) {
+            if (each.kernel != kernel) continue;
+            if (const auto column = columns.find(kernel, each.applied)) {
+                seconds[*column] += each.seconds;
+            }
+        }
+        return seconds;
+    }
+    /// Of the pool's column, less first calls of kernels that have a column.
+    /// @pre pool
+    [[nodiscard]] std::vector<double> seconds_of_pool() const {
+        std::vector<double> seconds(columns_seen());
+        seconds[*pool] = this->seconds(*pool);
+        for (const PooledTime& each : pooled) {
+            if (const auto column = columns.find(each.kernel, each.applied)) {
+                seconds[*column] -= each.seconds;
+            }
         }
         return seconds;
     }

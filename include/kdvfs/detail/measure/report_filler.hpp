@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -361,12 +362,11 @@ inline void ReportFiller::add_pool(Report& report, std::span<const KernelId> ids
     for (const KernelId kernel : ids) {
         if (sums_.is_pooled(kernel)) group.kernels.push_back(kernels_->key(kernel));
     }
-    std::vector<double> seconds(sums_.columns_seen());
-    seconds[*sums_.pool] = sums_.seconds(*sums_.pool);
+    const std::vector<double> seconds = sums_.seconds_of_pool();
     group.energy = attributing_.energy(seconds);
     report.notes.push_back(io::format_text(
         "%zu kernels have too little time to be attributed one by one: together %.3g s",
-        group.kernels.size(), seconds[*sums_.pool]));
+        group.kernels.size(), std::accumulate(seconds.begin(), seconds.end(), 0.0)));
     if (group.energy.resolved) report.groups.push_back(std::move(group));
 }
 

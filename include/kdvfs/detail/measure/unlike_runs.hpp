@@ -11,6 +11,8 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -197,31 +199,85 @@ private:
     SymmetricMatrix gram_;
 };
 
+/// What one column is made of, where its parts have no column each.
+struct ColumnParts {
+    std::size_t column = 0;
+    std::vector<double> shares;              ///< of rows, by part
+    std::vector<std::vector<double>> cross;  ///< with columns' shares, by part; may be shorter
+
+    /// By new columns. Rows have weights, by which the products of all parts are the column's.
+    /// @param whole    the column that each becomes
+    /// @param products of the column, by new columns
+    /// @param own      its new column
+    [[nodiscard]] std::vector<std::vector<double>> merged(std::span<const std::size_t> whole,
+                                                          std::span<const double> products,
+                                                          std::size_t own) const {
+        std::vector<std::vector<double>> by(shares.size(), std::vector<double>(products.size()));
+        std::vector<double> sums(products.size());
+        for (std::size_t p = 0; p < by.size(); ++p) {
+            for (std::size_t i = 0; i < cross[p].size(); ++i) {
+                if (whole[i] == MergedColumns::left_out) continue;
+                by[p][whole[i]] += cross[p][i];
+                sums[whole[i]] += cross[p][i];
+            }
+        }
+        // Products with parts of runs (`RunPart`) cancel.
+        const double usual = sums[own] > 0 ? products[own] / sums[own] : 0;
+        for (std::size_t k = 0; k < sums.size(); ++k) {
+            const bool adds_up = sums[k] > 0 && products[k] > 0;
+            const double weight = adds_up ? products[k] / sums[k] : usual;
+            for (auto& part : by) part[k] *= weight;
+        }
+        return by;
+    }
+};
+
 /// What the powers of columns miss where one stands for kernels of unlike powers: what these draw
 /// beyond its mean falls to their neighbours, and in a step that repeats to the same ones each
 /// time, which no scatter of rows shows. They lie around that mean as columns of one kernel do
 /// around theirs.
 /// @param fine  equations of all kernels' own columns
 /// @param whole the column that each becomes; `MergedColumns::left_out`: none
+/// @param pool  of a fine column that has several kernels
 /// @returns covariance of the columns' errors, W^2
-[[nodiscard]] inline SymmetricMatrix errors_of_merging(const RowSums& fine,
-                                                       std::span<const std::size_t> whole,
-                                                       std::size_t columns) {
+[[nodiscard]] inline SymmetricMatrix errors_of_merging(
+    const RowSums& fine, std::span<const std::size_t> whole, std::size_t columns,
+    const std::optional<ColumnParts>& pool = {}) {
+    struct Part {
+        std::size_t whole;
+        double share;
+        std::vector<double> cross;
+    };
     const auto skips = [&](std::size_t j) { return whole[j] == MergedColumns::left_out; };
     std::vector<double> all(columns);
     std::vector<double> right(columns);
-    std::vector<std::size_t> parts(columns);
-    std::vector<std::vector<double>> cross(whole.size(), std::vector<double>(columns));
+    std::vector<std::size_t> count(columns);
+    std::vector<Part> parts;
     SymmetricMatrix gram{columns};
+    const auto add_part = [&](std::size_t column, double share, std::vector<double> cross) {
+        if (share > 0) parts.push_back({column, share, std::move(cross)});
+        return share > 0 ? 1U : 0U;
+    };
     for (std::size_t j = 0; j < whole.size(); ++j) {
         if (skips(j)) continue;
+        std::vector<double> cross(columns);
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+            if (!skips(i)) cross[whole[i]] += fine.level.gram(i, j);
+        }
+        for (std::size_t k = 0; k <= whole[j]; ++k) gram(whole[j], k) += cross[k];
         all[whole[j]] += fine.shares[j];
         right[whole[j]] += fine.level.right[j];
-        parts[whole[j]] += fine.shares[j] > 0 && fine.rests[j] == 0 ? 1 : 0;
-        for (std::size_t i = 0; i < whole.size(); ++i) {
-            if (!skips(i)) cross[j][whole[i]] += fine.level.gram(i, j);
+        if (pool && pool->column == j) {
+            const double sum = std::accumulate(pool->shares.begin(), pool->shares.end(), 0.0);
+            std::vector<std::vector<double>> by = pool->merged(whole, cross, whole[j]);
+            for (std::size_t p = 0; p < by.size() && sum > 0; ++p) {
+                const double share = fine.shares[j] * pool->shares[p] / sum;
+                count[whole[j]] += add_part(whole[j], share, std::move(by[p]));
+            }
+        } else {
+            const auto one = add_part(whole[j], fine.shares[j], std::move(cross));
+            count[whole[j]] += fine.rests[j] == 0 ? one : 0;
         }
-        for (std::size_t k = 0; k <= whole[j]; ++k) gram(whole[j], k) += cross[j][k];
     }
     const double differs = PowerPrior::differing(fine);
     const double mean = fine.power.mean_watts();
@@ -235,7 +291,7 @@ private:
     double centre = 0;
     double square = 0;
     for (std::size_t k = 0; k < columns; ++k) {
-        if (parts[k] != 1 || all[k] <= 0) continue;
+        if (count[k] != 1 || all[k] <= 0) continue;
         weight += all[k];
         const double off = watts[k] - centre;
         centre += off * all[k] / weight;
@@ -244,10 +300,10 @@ private:
     const double variance =
         weight > 0 ? std::min(square / weight, differs * differs) : differs * differs;
     SymmetricMatrix errors{columns};
-    for (std::size_t j = 0; j < whole.size(); ++j) {
-        if (skips(j) || parts[whole[j]] < 2 || fine.shares[j] <= 0) continue;
-        std::vector<double> by = factor.solve(cross[j]);  // of the columns, for 1 W of the kernel
-        by[whole[j]] -= fine.shares[j] / all[whole[j]];
+    for (Part& part : parts) {
+        if (count[part.whole] < 2) continue;
+        std::vector<double> by = factor.solve(std::move(part.cross));  // of 1 W of the part
+        by[part.whole] -= part.share / all[part.whole];
         errors.add_outer(by, variance);
     }
     return errors;
