@@ -923,6 +923,26 @@ TEST_F(RepeatingUnlike, FirstCallsAreTheirKernelsAndNotThePools) {
     EXPECT_NEAR(rows_seconds + pool, all_seconds, 6e-3);
 }
 
+/// Its time there is of no column but the pool's.
+TEST_F(Accumulating, AKernelUnderAClockThatCameTooLateForAColumnIsInThePool) {
+    const ClockPoint low{1100_MHz, auto_clock};
+    EnergyAccumulator accumulator{kernels,
+                                  {.counter_period = 5ms, .most_columns = 4, .pool_below = 1e-3}};
+    random_work(2000);
+    const Duration lowered = work.now();
+    work.run(gemm, 2s, 300);
+    accumulator.clocks_applied(at(lowered), low);
+    feed(accumulator, 5ms);
+    const EnergySums sums = accumulator.sums();
+    EXPECT_TRUE(sums.is_pooled(gemm));
+    EXPECT_FALSE(sums.is_pooled(gelu));
+    const std::vector<double> pool = sums.seconds_of_pool();
+    EXPECT_NEAR(std::accumulate(pool.begin(), pool.end(), 0.0), 2, 0.01);
+    const std::vector<double> own = sums.seconds_of(gemm);
+    const ReportRow row = report(accumulator).rows.at(gemm.value);
+    EXPECT_NEAR(std::accumulate(own.begin(), own.end(), 0.0), Seconds{row.time}.count() - 2, 0.01);
+}
+
 /// A board that warms up draws 4 % more in the end. Each row of its counter has this much noise.
 void warm_up(KnownWork& work, EnergyAccumulator& accumulator, KernelId gemm, KernelId gelu,
              std::mt19937_64& random, double noise = 0) {
