@@ -123,9 +123,9 @@ Trial try_out(const TuningFolder& folder, ProgramRuns& program, const AttachOpti
                                        '\n');
     }
     const std::string name = folder.file("trial.json").string();
-    const nlohmann::json trial = kdvfs::tune::parse_json(folder.read("trial.json"), name);
-    const kdvfs::tune::PlanFields fields{trial, name, ""};
-    const bool attached = trial.value("attached", false);
+    const nlohmann::json kept = kdvfs::tune::parse_json(folder.read("trial.json"), name);
+    const kdvfs::tune::PlanFields fields{kept, name, ""};
+    const bool attached = kept.value("attached", false);
     if (attached) program.attach(attach.variables(reports));
     Trial trial{fields.cost("time_s", "energy_j"), kdvfs::Seconds{fields.number("wall_s", 0)},
                 folder.statuses("trial_status.json")};

@@ -35,6 +35,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <locale>
 #include <map>
 #include <span>
 #include <sstream>
@@ -660,6 +661,7 @@ private:
         if (points.empty()) return run_->end_exploring();
         std::vector<ClockPoint> explored;
         std::istringstream words{points};
+        words.imbue(std::locale::classic());
         for (Megahertz core; words >> core.count;) explored.push_back({core, auto_clock});
         run_->begin_exploring(explored, options_.samples, options_.block, sample_period_);
     }
