@@ -4,7 +4,7 @@
 file(READ ${SOURCE}/include/kdvfs/detail/measure/report_files.hpp files)
 file(READ ${SOURCE}/docs/report.md guide)
 string(REGEX MATCHALL "\\(\"[a-z_0-9]+\"," keys "${files}")
-string(REGEX MATCH "out << \"(kernel,[^;]*)clocks.n\"" header "${files}")
+string(REGEX MATCH "text << \"(kernel,[^;]*)clocks.n\"" header "${files}")
 string(REGEX MATCHALL "[a-z_0-9]+" columns "${CMAKE_MATCH_1}")
 list(LENGTH keys key_count)
 list(LENGTH columns column_count)
