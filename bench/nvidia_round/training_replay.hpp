@@ -176,6 +176,7 @@ struct ReplaySettings {
     Duration counter_period = std::chrono::milliseconds{100};
     bool sensor_may_lag = true;  ///< as where users open a real board
     Duration shift{0};           ///< of the log's stamps against all others
+    bool attached = false;       ///< with the columns of `kdvfs run`
     /// What `kdvfs measure-sensor` has kept of the board.
     std::optional<kdvfs::measure::SensorCalibration> sensors{};
 };
@@ -190,6 +191,8 @@ inline kdvfs::measure::Report replay(const RecordedTraining& training,
     for (const kdvfs::KernelKey& kernel : training.kernels) (void)table.id(kernel);
     EnergyAccumulator accumulator{table,
                                   {.counter_period = settings.counter_period,
+                                   .most_columns = settings.attached ? 96U : 1024U,
+                                   .pool_below = settings.attached ? 1e-3 : 0,
                                    .kernels_repeat = settings.repeated,
                                    .sensor_may_lag = settings.sensor_may_lag,
                                    .sensors = settings.sensors}};

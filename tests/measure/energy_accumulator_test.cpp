@@ -212,6 +212,30 @@ TEST_F(Accumulating, AnIterationsIntervalHoldsThatTheBoardRestedBefore) {
     EXPECT_LT(found.half_width.count, 0.02 * joules);
 }
 
+/// Kernels so short that what their edges may have of the idle time is much: an iteration has both.
+TEST_F(Accumulating, AnIterationsIntervalHasNothingOfTheEdgesOfItsKernels) {
+    EnergyAccumulator accumulator{kernels};
+    constexpr std::uint64_t runs = 60;
+    work.idle(2s);
+    const double before = work.joules();
+    for (std::uint64_t i = 1; i <= runs; ++i) {
+        accumulator.iteration(at(work.now()), IterationMark::begins, i);
+        for (int k = 0; k < 200; ++k) {
+            work.run(gemm, microseconds(30, 60), 600);
+            work.run(gelu, microseconds(15, 25), 480);
+        }
+    }
+    accumulator.iteration(at(work.now()), IterationMark::ends);
+    const double joules = (work.joules() - before) / runs;
+    work.idle(1s);
+    feed(accumulator, 10ms);
+    const Report filled = report(accumulator);
+    ASSERT_EQ(filled.levels.size(), 1U);
+    const EnergyEstimate found = filled.levels[0].per_run();
+    EXPECT_NEAR(found.joules.count, joules, found.half_width.count);
+    EXPECT_LT(found.half_width.count, 0.005 * joules);
+}
+
 /// A run whose end was lost, or that was not metered all the time, is no run, and its time is not
 /// the next one's.
 TEST_F(Accumulating, ARunThatIsNotWholeAddsNothingToItsLevel) {

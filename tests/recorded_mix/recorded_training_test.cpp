@@ -583,6 +583,43 @@ TEST(PyTorchStep, RangesAreToldByTheirRepeatedKernels) {
     }
 }
 
+/// The joules that the counter had counted at `time`, between its samples.
+double counted_at(const kdvfs::measure::MeterRecord& record, kdvfs::TimePoint time) {
+    const auto after = std::find_if(record.samples.begin() + 1, record.samples.end() - 1,
+                                    [&](const auto& sample) { return sample.at >= time; });
+    const auto& before = *(after - 1);
+    const double part = kdvfs::Seconds{time - before.at} / kdvfs::Seconds{after->at - before.at};
+    return before.total.count + part * (after->total - before.total).count;
+}
+
+TEST(PyTorchStep, AnAttachedProgramsIterationAgreesWithTheCounter) {
+    const RecordedTraining training =
+        read_training(std::string{RECORDED_RESULTS} + "/h200_pytorch/train");
+    const kdvfs::measure::MeterRecord& record = training.record;
+    std::vector<std::pair<kdvfs::TimePoint, kdvfs::Seconds>> steps;  // begin and length
+    for (std::size_t i = 0; i + 1 < record.iterations.size(); ++i) {
+        const auto& [at, mark] = record.iterations[i];
+        if (mark == kdvfs::measure::IterationMark::begins)
+            steps.emplace_back(at, kdvfs::Seconds{record.iterations[i + 1].first - at});
+    }
+    ASSERT_GT(steps.size(), 300U);
+    const std::size_t first = 10;  // the ones before warm up
+    const std::size_t last = steps.size() - 2;
+    kdvfs::Seconds mean{0};
+    for (std::size_t i = first; i < last; ++i)
+        mean += steps[i].second / static_cast<double>(last - first);
+    const double joules =
+        (counted_at(record, steps[last].first) - counted_at(record, steps[first].first)) /
+        kdvfs::Seconds{steps[last].first - steps[first].first}.count() * mean.count();
+    const auto levels = levels_of(replay(training, {.attached = true}));
+    ASSERT_TRUE(levels.contains("iteration"));
+    const auto [found, half_width] = levels.at("iteration");
+    std::printf("attached PyTorch on H200: %.3f +- %.3f J a step, %.3f J by the counter\n", found,
+                half_width, joules);
+    EXPECT_NEAR(found, joules, half_width);
+    EXPECT_LT(half_width, 0.01 * joules);
+}
+
 TEST(PyTorchStep, MadeUpPowersOfItsRangesAreToldHonestly) {
     RecordedTraining training = pytorch_step("layers_1");
     for (auto& power : training.record.repeated) power.figure.calls = 0;  // as long as in place

@@ -223,11 +223,15 @@ public:
         double half_width = any_width;
         double sensor_half_width = 0;  ///< of it, as `EnergyEstimate` has it
     };
+    /// Whether the edges of runs and the idle time beside them are in the same sum: what either has
+    /// of the other's joules then does not matter.
+    enum class Edges { apart, together };
     /// The energy of `seconds[j]` seconds, which may be negative, of each column j.
-    [[nodiscard]] Interval interval(std::span<const double> seconds) const;
+    [[nodiscard]] Interval interval(std::span<const double> seconds,
+                                    Edges edges = Edges::apart) const;
     /// The same, resolved or not by `widest_resolved`.
-    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds,
-                                        double widest_resolved) const;
+    [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds, double widest_resolved,
+                                        Edges edges = Edges::apart) const;
     /// What a level drew, of any width.
     [[nodiscard]] EnergyEstimate energy(const LevelTime& level) const;
     [[nodiscard]] EnergyEstimate energy(std::span<const double> seconds) const {
@@ -369,7 +373,8 @@ inline bool Attributing::all_possible(std::span<const double> seconds) const {
     });
 }
 
-inline Attributing::Interval Attributing::interval(std::span<const double> seconds) const {
+inline Attributing::Interval Attributing::interval(std::span<const double> seconds,
+                                                   Edges edges) const {
     if (!estimate_) return {};
     double joules = 0;
     double variance = 0;
@@ -388,6 +393,8 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
             if (sensor.size() > 0) of_sensor += product * sensor(i, j);
         }
     }
+    if (edges == Edges::together)
+        variance = std::max(variance - estimate_->edge_variance(seconds), 0.0);
     variance += std::pow(joules * sums_->gain_deviation, 2);
     const double deviations =
         sums_->gain * student_95(std::min(rows - 1, estimate_->degrees_of_freedom()));
@@ -395,9 +402,9 @@ inline Attributing::Interval Attributing::interval(std::span<const double> secon
             deviations * std::sqrt(std::max(of_sensor, 0.0))};
 }
 
-inline EnergyEstimate Attributing::energy(std::span<const double> seconds,
-                                          double widest_resolved) const {
-    const auto [joules, half_width, sensor] = interval(seconds);
+inline EnergyEstimate Attributing::energy(std::span<const double> seconds, double widest_resolved,
+                                          Edges edges) const {
+    const auto [joules, half_width, sensor] = interval(seconds, edges);
     // What all kernels drew together the counter says, whatever single ones are given.
     const bool possible = widest_resolved == any_width || all_possible(seconds);
     const bool resolved = possible && joules > 0 && std::isfinite(half_width) &&
@@ -436,7 +443,8 @@ inline Joules Attributing::most_beyond_rest(const LevelTime& iteration) const {
 /// An iteration has its part of what the powers lack of the counter's joules. Behind the last one,
 /// which nobody ended, the board may rest, or go on as in the gaps inside iterations.
 inline EnergyEstimate Attributing::energy(const LevelTime& level) const {
-    EnergyEstimate found = energy(level.column_seconds, any_width);
+    const Edges edges = level.scope ? Edges::apart : Edges::together;
+    EnergyEstimate found = energy(level.column_seconds, any_width, edges);
     if (level.scope || !found.resolved) return found;
     const std::vector<double>& all = sums_->column_seconds;
     const double share = std::min(level.counted_seconds / sums_->counted_time.count(), 1.0);

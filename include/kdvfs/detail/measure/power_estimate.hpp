@@ -239,6 +239,14 @@ public:
         }
         covariance_.add_outer(columns, spread);
     }
+    /// The part of what these seconds' joules may be off by, squared, that lies between the edges
+    /// of runs and the idle time beside them.
+    [[nodiscard]] double edge_variance(std::span<const double> seconds) const {
+        double joules = 0;
+        for (std::size_t j = 0; j < std::min(seconds.size(), edges_.size()); ++j)
+            joules += seconds[j] * edges_[j];
+        return even * joules * joules;
+    }
     /// From how many independent rows a column's scatter is known.
     [[nodiscard]] double rows_of(std::size_t column) const { return rows_of_[column]; }
     /// Powers in place as a multiple of those repeated, and how far single ones are off that.
@@ -248,6 +256,7 @@ public:
 private:
     /// Rows' worth of a repeated power, from which its scatter is known.
     static constexpr double repeated_worth = 30;
+    static constexpr double even = 1.0 / 3;  ///< variance of what is evenly spread over -1 to 1
 
     struct Way {
         std::vector<double> watts;
@@ -281,7 +290,8 @@ private:
     std::vector<double> watts_;
     std::vector<double> unbounded_;
     SymmetricMatrix covariance_;
-    SymmetricMatrix sensor_;  // of it; empty where the sensor was not integrated out
+    std::vector<double> edges_;  // W, that edges of runs may have of the idle time; may be empty
+    SymmetricMatrix sensor_;     // of it; empty where the sensor was not integrated out
     std::vector<double> rows_of_;
 };
 
@@ -624,7 +634,6 @@ inline void PowerEstimate::add_model_error(const RowSums& sums) {
         if (sums.shares[j] <= 0) continue;
         after_changes[j] = sums.change_error * sums.changes[j] / sums.shares[j];
         const double square = std::pow(sums.shared_excess[j], 2) - sums.shared_variance[j];
-        constexpr double even = 1.0 / 3;  // the variance of what is evenly spread over -1 to 1
         const double model = std::max(square, 0.0) + std::pow(sums.winsorized[j], 2);
         covariance_(j, j) += even * model / std::pow(sums.shares[j], 2);
     }
@@ -637,7 +646,6 @@ inline void PowerEstimate::add_model_error(const RowSums& sums) {
 inline void PowerEstimate::add_edge_error(std::span<const double> seconds,
                                           std::span<const double> edges) {
     constexpr std::size_t idle = 0;
-    constexpr double even = 1.0 / 3;  // as above
     if (edges.empty()) return;
     double all_edges = 0;
     double all_seconds = 0;
@@ -648,13 +656,13 @@ inline void PowerEstimate::add_edge_error(std::span<const double> seconds,
     if (all_edges <= 0) return;
     const bool idles = seconds[idle] > 0;
     const double shared = idles ? 0 : all_edges / all_seconds;
-    std::vector<double> watts(covariance_.size());
+    edges_.assign(covariance_.size(), 0);
     for (std::size_t j = 0; j < seconds.size(); ++j) {
         if (seconds[j] <= 0) continue;
         const double share = j == idle ? -all_edges / seconds[j] : edges[j] / seconds[j] - shared;
-        watts[j] = prior_.mean * share;
+        edges_[j] = prior_.mean * share;
     }
-    covariance_.add_outer(watts, even);
+    covariance_.add_outer(edges_, even);
 }
 
 }  // namespace kdvfs::inline v0_3::measure
