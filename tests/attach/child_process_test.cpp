@@ -124,6 +124,39 @@ TEST(ChildProcess, GetsEachSignalOnceWhetherItIsSentToTheGroupOrToTheCommand) {
     EXPECT_EQ(run.wait(), 0);
 }
 
+/// The process that counts the group's signals beside the program.
+pid_t witness_of(pid_t command) {
+    const std::string task = std::to_string(command);
+    std::ifstream children{"/proc/" + task + "/task/" + task + "/children"};
+    for (pid_t child = 0; children >> child;) {
+        std::string name;
+        std::getline(std::ifstream{"/proc/" + std::to_string(child) + "/comm"}, name);
+        if (name.starts_with("kdvfs")) return child;
+    }
+    return -1;
+}
+
+TEST(ChildProcess, GetsEachSignalOnceAfterOneThatNobodyCouldCount) {
+    Started run{run_of({SIGNAL_COUNTER, "4"})};
+    ASSERT_EQ(run.line(), "ready\n");
+    const pid_t witness = witness_of(run.process);
+    ASSERT_GT(witness, 0);
+    ::kill(witness, SIGSTOP);
+    ::kill(run.process, SIGUSR1);
+    std::this_thread::sleep_for(1500ms);  // the command goes on without an answer
+    ::kill(witness, SIGCONT);
+    std::this_thread::sleep_for(100ms);
+    for (const int number : {SIGUSR2, SIGHUP}) {
+        ::kill(-run.process, number);
+        std::this_thread::sleep_for(100ms);
+    }
+    std::map<int, int> got;
+    std::istringstream counts{run.rest()};
+    for (int number = 0, count = 0; counts >> number >> count;) got[number] = count;
+    EXPECT_EQ(got, (std::map<int, int>{{SIGUSR1, 1}, {SIGUSR2, 1}, {SIGHUP, 1}}));
+    EXPECT_EQ(run.wait(), 0);
+}
+
 TEST(ChildProcess, GetsItsWordsAsTheyAre) {
     // CLI11 would expand an argument in brackets.
     const std::vector<std::string> program{"printf", "<%s>", "[a,b]", "[]", "[c", "", "[d]\x1f"};

@@ -20,6 +20,7 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 namespace cli {
 namespace {
@@ -95,17 +96,25 @@ public:
     Witness& operator=(const Witness&) = delete;
 
     /// How many times it got a signal since this was last asked; 0 if it cannot answer.
-    [[nodiscard]] int count(int signal_number) const {
-        if (::send(socket_, &signal_number, sizeof signal_number, MSG_NOSIGNAL) < 0) return 0;
+    [[nodiscard]] int count(int signal_number) {
+        const Question question{++asked_, signal_number, 0};
+        if (::send(socket_, &question, sizeof question, MSG_NOSIGNAL) < 0) return 0;
         pollfd wait{socket_, POLLIN, 0};
-        constexpr int deadline_ms = 200;  // it may have been stopped by SIGSTOP
-        int counted = 0;
-        const bool answered = ::poll(&wait, 1, deadline_ms) == 1 &&
-                              ::recv(socket_, &counted, sizeof counted, 0) == sizeof counted;
-        return answered ? counted : 0;
+        constexpr int deadline_ms = 1000;  // it may have been stopped by SIGSTOP
+        Question answer{};
+        while (::poll(&wait, 1, deadline_ms) == 1 &&
+               ::recv(socket_, &answer, sizeof answer, 0) == sizeof answer)
+            if (answer.number == question.number) return answer.counted;  // else to one of before
+        return 0;
     }
 
 private:
+    struct Question {
+        int number;
+        int signal;
+        int counted;  ///< in the answer
+    };
+
     [[noreturn]] static void count_signals(int inherited, pid_t parent) {
         sigset_t all;
         ::sigfillset(&all);
@@ -129,16 +138,16 @@ private:
             ::poll(waits.data(), waits.size(), -1);
             take_pending();
             if (waits[0].revents == 0) continue;
-            int asked = 0;
-            if (::recv(socket, &asked, sizeof asked, 0) != sizeof asked) ::_exit(0);
-            int& counted = counts[static_cast<std::size_t>(asked)];
-            if (::send(socket, &counted, sizeof counted, MSG_NOSIGNAL) < 0) ::_exit(0);
-            counted = 0;
+            Question question{};
+            if (::recv(socket, &question, sizeof question, 0) != sizeof question) ::_exit(0);
+            question.counted = std::exchange(counts[static_cast<std::size_t>(question.signal)], 0);
+            if (::send(socket, &question, sizeof question, MSG_NOSIGNAL) < 0) ::_exit(0);
         }
     }
 
     pid_t process_ = -1;
     int socket_ = -1;
+    int asked_ = 0;
 };
 
 ChildProcess::ChildProcess(const std::vector<std::string>& command,
