@@ -26,12 +26,12 @@
 #include <utility>
 #include <vector>
 
-/// What the files of the C interface share: the handle of a GPU, and how exceptions become
-/// statuses.
 namespace kdvfs::inline v0_3::train {
 class BoardPowerLimit;
 }  // namespace kdvfs::inline v0_3::train
 
+/// What the files of the C interface share: the handle of a GPU, and how exceptions become
+/// statuses.
 namespace kdvfs::c_interface {
 
 /// Scopes ask for what the plan says, and for nothing without one.

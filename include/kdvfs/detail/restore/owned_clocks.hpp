@@ -423,8 +423,9 @@ private:
 
     /// Where others have put the device back, or have begun to, while this process was stopped.
     void free_if_put_back() {
-        const std::uint64_t restored = restored_while_stopped();
-        if (restored == restored_seen_ && !record_->is_half_way()) return;
+        const RestoreNote note = record_->note();
+        const std::uint64_t restored = restored_before_ + note.while_stopped;
+        if (restored == restored_seen_ && !record_->is_half_way(note)) return;
         if (history_.written || history_.uncertain) {
             note_uncertain();
             device_.free_again();

@@ -395,7 +395,10 @@ public:
 
     /// Whether others are putting the device back, or have left it half-way, since the last
     /// `write`.
-    [[nodiscard]] bool is_half_way() const { return note().is_half_way(sequence_); }
+    /// @param note of this record
+    [[nodiscard]] bool is_half_way(const RestoreNote& note) const {
+        return note.is_half_way(sequence_);
+    }
 
     /// Keeps the count of the restores under a stopped owner, which a new watchdog goes on with.
     void clear_note() {
