@@ -70,6 +70,7 @@ struct State {
     std::uint64_t taken = 0;
     std::uint64_t kernels = 0;  ///< that have records
     bool kernels_off_alone = false;
+    unsigned switched_off = 0;  // records of kernels
     bool kernels_gone = false;
     std::uint8_t* buffer = nullptr;  ///< that is being filled
     std::size_t room = 0;
@@ -286,13 +287,6 @@ void end() {
     return_buffer();
 }
 
-/// CUPTI_DOUBLE_SWITCH_MS: so long it takes to switch a kind.
-void take_time_to_switch() {
-    const char* const time = std::getenv("CUPTI_DOUBLE_SWITCH_MS");
-    if (time == nullptr) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds{std::atoi(time)});
-}
-
 }  // namespace
 
 extern "C" {
@@ -336,7 +330,6 @@ int cuptiEnableDomain(std::uint32_t on, void* subscriber, int domain) {
 }
 int cuptiActivityEnable(std::uint32_t kind) {
     const Call call;
-    take_time_to_switch();
     const cuda_double::Listener listener{&on_call, &on_ran};
     cuda_double_listen(&listener);
     const std::lock_guard lock{state().mutex};
@@ -348,9 +341,11 @@ int cuptiActivityEnable(std::uint32_t kind) {
 }
 int cuptiActivityDisable(std::uint32_t kind) {
     const Call call;
-    take_time_to_switch();
     const std::lock_guard lock{state().mutex};
-    if (state().kinds.erase(kind) > 0 && kind == 10) state().kernels_off_alone = true;
+    if (state().kinds.erase(kind) > 0 && kind == 10) {
+        state().kernels_off_alone = true;
+        ++state().switched_off;
+    }
     if (state().kinds.empty()) state().kernels_off_alone = false;
     return 0;
 }
@@ -366,7 +361,9 @@ int cuptiActivityRegisterCallbacks(Wanted wanted, Done done) {
     const Call call;
     static const int counted = std::atexit([] {
         const char* const file = std::getenv("CUPTI_DOUBLE_COUNTS");
-        if (file != nullptr) std::ofstream{file} << state().kernels << '\n';
+        if (file == nullptr) return;
+        const std::lock_guard lock{state().mutex};
+        std::ofstream{file} << state().kernels << ' ' << state().switched_off << '\n';
     });
     static_cast<void>(counted);
     {

@@ -6,7 +6,7 @@
 //                  [cached] [scan] [fragile=ends|fails|hangs] [dlclose] [abort_at_exit]
 //                  [child_works] [long] [unnamed] [reads] [tiles=set|cleared]
 //                  [pauses] [unseen] [waits] [nvtx] [idle] [late=before] [late=behind]
-//                  [late=beside] [late=switch] [late=slowly] [ends=thread|quick]
+//                  [late=beside] [late=slowly] [ends=thread|quick]
 #include "cuda_double.hpp"
 
 #include <dlfcn.h>
@@ -221,22 +221,6 @@ void launch_beside_the_end() {
     }}.detach();
 }
 
-/// An iteration begins at the end. Threads that it starts come to run once this one waits.
-void begin_an_iteration_at_the_end() {
-    std::atexit([] {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &one);
-        ::sched_setaffinity(0, sizeof one, &one);
-        std::thread{[] {
-            const sched_param none{};
-            ::sched_setscheduler(0, SCHED_IDLE, &none);
-            const Range range{"step"};
-            launch(norm, 32);
-        }}.join();
-    });
-}
-
 void launch_cleared(Kernel& kernel) {
     *kernel.ready = true;
     launch(kernel, 16);
@@ -392,7 +376,6 @@ int main(int argc, char** argv) {
     if (asked(argc, argv, "late=before")) launch_before_they_end();
     if (asked(argc, argv, "late=beside")) launch_beside_the_end();
     ends_slowly.asked = asked(argc, argv, "late=slowly");
-    if (asked(argc, argv, "late=switch")) begin_an_iteration_at_the_end();
     if (asked(argc, argv, "ends=thread")) std::thread{[] { std::exit(0); }}.join();
     if (asked(argc, argv, "ends=quick")) std::quick_exit(0);
     for (int i = 2; i < argc; ++i) {

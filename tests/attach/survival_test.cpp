@@ -120,14 +120,6 @@ TEST_F(Attach, SurvivesLaunchesAtTheEnd) {
     }
 }
 
-TEST_F(Attach, SwitchesNoRecordsOnceItEnds) {
-    for (int round = 0; round < rounds(4); ++round) {
-        const Outcome seen = run({"--meter", "16", "--iteration", "step"},
-                                 {PROGRAM, "1", "late=switch"}, {{"CUPTI_DOUBLE_SWITCH_MS", "50"}});
-        EXPECT_EQ(seen.status, 0) << seen.err;
-    }
-}
-
 /// What CUPTI keeps of a thread would end with the thread, when CUPTI has ended.
 TEST_F(Attach, EndsNoThreadThatHasCalledCupti) {
     const Outcome seen = run({}, {PROGRAM, "150", "late=slowly"});

@@ -91,7 +91,7 @@ Settings Settings::from_environment() {
         }
         return number;
     };
-    settings.meter_every = count_of("KDVFS_ATTACH_METER");
+    settings.meter_every = count_of("KDVFS_ATTACH_METER", 0);
     if (const auto seconds = count_of("KDVFS_ATTACH_PATIENCE")) {
         settings.patience = std::chrono::seconds{*seconds};
     }
@@ -505,33 +505,24 @@ void Device::begin_iteration(bool known) {
     next_place_.store(known ? 0 : nowhere, std::memory_order_relaxed);
     const std::uint64_t number = begun_.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard lock{beginning_};
-    const auto [now, next] = meters(number, known);
+    const bool now = meters(number, known);
     // A stretch before iterations are known must not pass for one where all is metered anyway.
-    if (known || !meters_ || !now) {
-        meters_ = now;
-        session_->begin_iteration(meters_, known);
-    }
-    const bool before = std::exchange(metered_before_, now);
-    using Kind = kdvfs::tune::SessionMode::Kind;
-    if (!needs_times_ || session_->mode() == Kind::sweep || session_->mode() == Kind::tune) return;
-    // Before, as switching takes its time; behind, and before the first, as what was launched may
-    // not have run yet.
-    needs_times_(number == 0 || paused_ || now || next || before);
+    if (!known && meters_ && now) return;
+    meters_ = now;
+    session_->begin_iteration(meters_, known);
 }
 
 /// The caller holds the lock.
-MeterShare::Metered Device::meters(std::uint64_t iteration, bool known) {
+bool Device::meters(std::uint64_t iteration, bool known) {
     const unsigned every = paused_ ? 0 : every_.load(std::memory_order_relaxed);
     if (known && every != 0 && share_) {
         return share_->begin(kdvfs::TimePoint{std::chrono::steady_clock::now().time_since_epoch()});
     }
-    return {kdvfs::is_metered_iteration(iteration, every),
-            kdvfs::is_metered_iteration(iteration + 1, every)};
+    return kdvfs::is_metered_iteration(iteration, every);
 }
 
-void Device::report_times(std::function<void(bool)> needs) {
+void Device::share_metering() {
     const std::lock_guard lock{beginning_};
-    needs_times_ = std::move(needs);
     if (!settings_.meter_every && every_ == 1 && !settings_.sets_clocks && !settings_.repeats)
         share_.emplace();
 }
@@ -550,7 +541,7 @@ void Device::note_meter_share(kdvfs::measure::Report& report) const {
     if (!share_ || !share_->cost() || share_->cost()->every == 1) return;
     const auto [share, half_width, every] = *share_->cost();
     kdvfs::io::TextStream text;
-    text << std::fixed << std::setprecision(1) << "records slowed the program by " << 100 * share
+    text << std::fixed << std::setprecision(1) << "metering slowed the program by " << 100 * share
          << " % (+- " << 100 * half_width << "): iterations are metered in 1 stretch of " << every
          << ", so that it is " << 100 * MeterShare::budget << " %; --meter 1 meters all";
     report.notes.push_back(text.str());
@@ -574,7 +565,7 @@ void Device::leave_out_unknown(kdvfs::measure::Report& report) const {
     }
     for (auto& level : report.levels) level.energy = {};
     report.groups.clear();
-    report.totals.kernels = report.totals.idle = {};
+    report.totals.kernels = report.totals.idle = report.totals.together = {};
     report.fit.covariance.clear();
     kdvfs::io::TextStream text;
     text << std::fixed << std::setprecision(1) << 100 * unknown

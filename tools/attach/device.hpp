@@ -136,11 +136,9 @@ public:
     /// Meters nothing from here on, until the first iteration after it is called with false: times
     /// of launches are not to be had. Sweeps go on.
     void pause(bool paused);
-    /// @param needs called as an iteration begins: whether times of launches are needed, in this
-    ///              one or in those beside it; not called while a program is swept. Where all
-    ///              iterations would be metered, as many are as cost 1 % of the program's time
-    ///              (`MeterShare`)
-    void report_times(std::function<void(bool needed)> needs);
+    /// Where all iterations would be metered, as many are as cost 1 % of the program's time
+    /// (`MeterShare`).
+    void share_metering();
 
     /// There may be work that nobody sees: the clock stays up from here on, where there is one for
     /// the time without work.
@@ -206,7 +204,7 @@ private:
     [[nodiscard]] bool repeating_begins();
     void leave_out_unknown(kdvfs::measure::Report& report) const;
     void note_meter_share(kdvfs::measure::Report& report) const;
-    [[nodiscard]] MeterShare::Metered meters(std::uint64_t iteration, bool known);
+    [[nodiscard]] bool meters(std::uint64_t iteration, bool known);
     void look_for_iteration(const kdvfs::extend::ScopeKind& kind);
     void look_beside(std::vector<std::uint32_t> seen);
     [[nodiscard]] std::string name_to_repeat(std::uint32_t kind, const Again& again);
@@ -223,10 +221,8 @@ private:
     /// Repeating begins with an iteration, so that it finds the same launches in every run.
     enum class Repeating { not_yet, waits_for_iteration, begun };
     std::atomic<Repeating> repeating_state_{Repeating::not_yet};
-    std::function<void(bool)> needs_times_;
     mutable std::mutex beginning_;
     bool meters_ = true;                 // as the session has it
-    bool metered_before_ = true;         // the iteration before
     std::optional<MeterShare> share_{};  // where nobody has said how many are metered
     std::optional<kdvfs::StandingRequest> stays_up_;
     std::mutex mutex_;

@@ -17,14 +17,15 @@
 
 namespace attach {
 
-/// Chooses which iterations are metered, so that records slow the program by at most 1 %.
+/// Chooses which iterations are metered, so that metering slows the program by at most 1 %.
 ///
-/// The first 5 s are metered, so that short programs are. Then stretches of iterations with records
-/// and without are compared, in pairs of random order. What records cost is the trimmed mean of the
-/// logarithms of their times' ratios, with Yuen's standard error. A stretch lasts 0.2 s or longer
-/// and has at least 8 iterations; those in which records are switched, or come late, are not timed:
-/// the first quarter and the last one. Then all iterations are metered, or one stretch of 0.5 s in
-/// as many as the cost asks for. Where 24 pairs do not tell, the mean decides. Not thread-safe.
+/// The first 5 s are metered, so that short programs are. Then stretches of iterations with
+/// metering and without are compared, in pairs of random order. What it costs is the trimmed mean
+/// of the logarithms of their times' ratios, with Yuen's standard error. A stretch lasts 0.2 s or
+/// longer and has at least 8 iterations; those in which times still come of the stretch before are
+/// not timed: the first quarter and the last one. Then all iterations are metered, or one stretch
+/// of 0.5 s in as many as the cost asks for. Where 24 pairs do not tell, the mean decides. Not
+/// thread-safe.
 class MeterShare {
 public:
     static constexpr double budget = 0.01;
@@ -39,20 +40,14 @@ public:
     /// @returns nothing before it is known
     [[nodiscard]] const std::optional<Cost>& cost() const { return cost_; }
 
-    /// Whether an iteration is metered, and the one behind it.
-    struct Metered {
-        bool now = true;
-        bool next = true;
-    };
-    /// An iteration begins.
-    Metered begin(kdvfs::TimePoint now) {
+    /// An iteration begins. @returns whether it is metered
+    bool begin(kdvfs::TimePoint now) {
         if (!first_) first_ = now;
-        if (now - *first_ < std::chrono::seconds{5} && !compares_) return {};
+        if (now - *first_ < std::chrono::seconds{5} && !compares_) return true;
         if (at_ == skipped()) timed_from_ = now;
         const bool metered = is_metered();
-        if (++at_ < length_) return {metered, metered};
-        end_stretch(kdvfs::Seconds{now - timed_from_}.count());
-        return {metered, is_metered()};
+        if (++at_ == length_) end_stretch(kdvfs::Seconds{now - timed_from_}.count());
+        return metered;
     }
 
 private:
@@ -62,7 +57,7 @@ private:
     [[nodiscard]] std::size_t skipped() const { return std::max<std::size_t>(2, length_ / 4); }
     [[nodiscard]] bool is_metered() const {
         if (cost_) return stretch_ % cost_->every == 0;
-        return (stretch_ % 2 == 0) == begins_with_records_;
+        return (stretch_ % 2 == 0) == begins_metered_;
     }
     [[nodiscard]] static std::size_t iterations_in(double seconds, double iteration) {
         constexpr double fewest = 8;
@@ -86,7 +81,7 @@ private:
         times_[metered ? 1 : 0] = iteration;
         if (stretch_ % 2 != 0) return;
         ratios_.push_back(std::log(times_[1] / times_[0]));
-        begins_with_records_ = random_() % 2 == 0;
+        begins_metered_ = random_() % 2 == 0;
         if (ratios_.size() >= fewest_pairs) decide(iteration);
     }
 
@@ -126,9 +121,9 @@ private:
     std::size_t at_ = 0;      // in the stretch
     std::uint64_t stretch_ = 0;
     bool compares_ = false;  // it is known how many iterations a stretch needs
-    bool begins_with_records_ = true;
+    bool begins_metered_ = true;
     kdvfs::TimePoint timed_from_{};
-    std::array<double, 2> times_{};  // of an iteration without and with records
+    std::array<double, 2> times_{};  // of an iteration without and with metering
     std::vector<double> ratios_;
     std::minstd_rand random_{1};
 };

@@ -22,7 +22,7 @@ enum class Level { kernel, range };
 ///                           ranges are none
 ///   KDVFS_ATTACH_GRAPHS     whole: a graph is one unit, and its kernels are not told
 ///   KDVFS_ATTACH_ITERATION  the range that is an iteration; found by itself where not given
-///   KDVFS_ATTACH_METER      meters one iteration in so many
+///   KDVFS_ATTACH_METER      meters one iteration in so many; 0: none
 ///   KDVFS_ATTACH_FOLDER     where each process leaves its report; else it goes to standard error
 ///   KDVFS_ATTACH_RUNS_ONCE  a regular expression: kernels that are not repeated, besides those
 ///                           that are known by their names (`runs_once`)

@@ -59,7 +59,7 @@ struct RunCommand {
     std::string runs_once;
     std::string metrics;
     std::string metrics_file;
-    unsigned meter_every = 0;
+    std::optional<unsigned> meter_every;
     bool repeat = false;
     bool save = false;
     bool measure_only = false;
@@ -82,8 +82,9 @@ struct RunCommand {
                         "to standard error")
             ->allow_extra_args(false);
         command->attach.add_to(*sub);
-        sub->add_option("--meter", command->meter_every, "Meter one iteration in so many")
-            ->check(CLI::Range(1U, 1'000'000U));
+        sub->add_option("--meter", command->meter_every,
+                        "Meter one iteration in so many; 0: none, without records")
+            ->check(CLI::Range(0U, 1'000'000U));
         auto* sweep = sub->add_option("--sweep", command->sweep,
                                       "Measure the kernels at several clocks, into this file");
         auto* plan = sub->add_option("--plan", command->plan, "Set the clocks of this plan")
@@ -386,7 +387,7 @@ int RunCommand::run_program() const {
         changes.emplace_back("KDVFS_ATTACH_IDLE_AFTER",
                              std::to_string(std::lround(after->count() * 1e3)));
     }
-    changes.emplace_back("KDVFS_ATTACH_METER", meter_every == 0 ? "" : std::to_string(meter_every));
+    changes.emplace_back("KDVFS_ATTACH_METER", meter_every ? std::to_string(*meter_every) : "");
     std::string left_out = runs_once;
     if (left_out.empty()) left_out = kdvfs::io::environment("KDVFS_ATTACH_RUNS_ONCE");
     const auto run_once = [&] {
