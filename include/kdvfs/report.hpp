@@ -155,15 +155,16 @@ struct ClockRest {
 
 /// Where the joules of the counter went: `kernels + idle + unexplained = counter`.
 struct EnergyTotals {
-    Joules counter;                    ///< trusted joules of the metered time
-    EnergyEstimate kernels;            ///< all kernels together, resolved or not one by one
-    EnergyEstimate idle;               ///< time with no kernel
-    Joules unexplained;                ///< the rest: printed, never spread
-    Seconds counted_time{0};           ///< metered time under trusted samples
-    Seconds idle_time{0};              ///< of it, with no kernel
-    Joules outside;                    ///< trusted joules outside the metered time
+    Joules counter;           ///< trusted joules of the metered time
+    EnergyEstimate kernels;   ///< all kernels together, resolved or not one by one
+    EnergyEstimate idle;      ///< time with no kernel; among `kernels` if it is below 0.1 %
+    Joules unexplained;       ///< the rest: printed, never spread
+    Seconds counted_time{0};  ///< metered time under trusted samples
+    Seconds idle_time{0};     ///< of it, with no kernel
+    Joules outside;           ///< trusted joules outside the metered time
     Joules unexplained_half_width{0};  ///< of the 95 % interval of `unexplained`
     std::vector<ClockRest> rests{};    ///< `idle_time` by clock, the longest first
+    EnergyEstimate together{};         ///< `kernels` and `idle`, where they are not told apart, too
     std::optional<ReferenceTotals> reference{};  ///< where `GpuOptions::reference` names a sensor
 };
 

@@ -143,8 +143,8 @@ TEST_P(RandomPrograms, EndEachScopeInExactlyOneCountAndPutTheClocksBack) {
     }
     EXPECT_EQ(outcome.left, ClockState{});
     const auto& totals = outcome.report.totals;
-    EXPECT_NEAR(totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
-                totals.counter.count, 1e-9);
+    EXPECT_NEAR(totals.together.joules.count + totals.unexplained.count, totals.counter.count,
+                1e-9);
     EXPECT_NEAR(totals.counter.count + totals.outside.count, outcome.energy.count,
                 0.05 * outcome.energy.count + 1);
 }

@@ -128,8 +128,8 @@ TEST_F(RepeatingInPlace, TellsKernelsThatAlwaysRunInTheSameMix) {
     EXPECT_TRUE(has_note(report, "before kernels were repeated"));
     EXPECT_NEAR(report.fit.repeated_scale, 1, 0.03);
     const auto& totals = report.totals;
-    EXPECT_NEAR(totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
-                totals.counter.count, 1e-6 * totals.counter.count);
+    EXPECT_NEAR(totals.together.joules.count + totals.unexplained.count, totals.counter.count,
+                1e-6 * totals.counter.count);
     EXPECT_LT(std::abs(totals.unexplained.count),
               totals.unexplained_half_width.count + 0.002 * totals.counter.count);
     std::ostringstream text;

@@ -42,8 +42,7 @@ protected:
         return std::chrono::microseconds{std::uniform_int_distribution{from, to}(random)};
     }
     static void expect_balanced(const EnergyTotals& totals) {
-        EXPECT_DOUBLE_EQ((totals.kernels.joules + totals.idle.joules + totals.unexplained).count,
-                         totals.counter.count);
+        EXPECT_DOUBLE_EQ((totals.together.joules + totals.unexplained).count, totals.counter.count);
     }
 };
 

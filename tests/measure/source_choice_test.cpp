@@ -215,8 +215,8 @@ TEST_F(SourceChoosing, APowerLogFinerThanTheCounterTellsKernelsApartByTheCounter
         EXPECT_LT(row.energy.half_width.count, 0.02 * truth) << k;
     }
     const EnergyTotals& totals = report.totals;
-    EXPECT_NEAR(totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
-                totals.counter.count, 1e-6 * totals.counter.count);
+    EXPECT_NEAR(totals.together.joules.count + totals.unexplained.count, totals.counter.count,
+                1e-6 * totals.counter.count);
     bool noted = false;
     for (const std::string& note : report.notes) noted |= note.find("power samples") < note.size();
     EXPECT_TRUE(noted);

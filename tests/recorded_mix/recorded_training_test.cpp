@@ -82,9 +82,8 @@ TEST_P(TrainingOn, LevelsAreToldAndAgreeFromRunToRun) {
         const Report report = replay(training, {.repeated = false});
         const auto levels = levels_of(report);
         const auto& totals = report.totals;
-        EXPECT_NEAR(
-            totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
-            totals.counter.count, 1e-6 * totals.counter.count);
+        EXPECT_NEAR(totals.together.joules.count + totals.unexplained.count, totals.counter.count,
+                    1e-6 * totals.counter.count);
         EXPECT_LT(std::abs(totals.unexplained.count), totals.unexplained_half_width.count);
         ASSERT_EQ(levels.size(), 4U) << run;
         const auto [whole, whole_width] = levels.at("iteration");
@@ -530,9 +529,8 @@ TEST_P(TrainingOn, KernelsAreToldByThePowerLogAndAgreeFromRunToRun) {
             EXPECT_LT(row.energy.half_width, row.energy.joules * 0.10) << to_string(row.kernel);
         }
         const auto& totals = report.totals;
-        EXPECT_NEAR(
-            totals.kernels.joules.count + totals.idle.joules.count + totals.unexplained.count,
-            totals.counter.count, 1e-6 * totals.counter.count);
+        EXPECT_NEAR(totals.together.joules.count + totals.unexplained.count, totals.counter.count,
+                    1e-6 * totals.counter.count);
         EXPECT_LT(std::abs(totals.unexplained.count), totals.unexplained_half_width.count);
         // What the counter alone has for the iteration and its phases.
         const auto by_counter = levels_of(replay(training, {.power = false, .repeated = false}));

@@ -329,8 +329,9 @@ inline nlohmann::json merge_attached_reports(std::vector<nlohmann::json> process
              {"counter_j", "unexplained_j", "counted_time_s", "idle_time_s", "outside_j"}) {
             report_sums::add_number(totals, use.totals(), key);
         }
-        for (const char* key : {"kernels", "idle"}) {
-            parts[key].add(use.shared() ? report_sums::unresolved_energy() : use.totals().at(key));
+        for (const char* key : {"kernels", "idle", "together"}) {
+            const json unresolved = report_sums::unresolved_energy();
+            parts[key].add(use.shared() ? unresolved : use.totals().value(key, unresolved));
         }
         if (use.shared()) shared_boards.push_back({{"host", use.host}, {"address", use.address}});
     }
@@ -503,16 +504,21 @@ inline std::string attached_text(const nlohmann::json& merged, std::size_t most)
         }
     }
     text += report_sums::ranges_text(merged, most);
+    const auto resolved = [&](const char* part) {
+        return totals[part].value("status", "") == "resolved";
+    };
     const auto sum = [&](const char* part) -> std::string {
         const json& energy = totals[part];
-        if (energy.value("status", "") != "resolved") return "unresolved";
+        if (!resolved(part)) return "unresolved";
         return kdvfs::io::format_text("%.5g J +- %.2g", energy.value("joules", 0.0),
                                       energy.value("half_width_95", 0.0));
     };
-    return text + kdvfs::io::format_text(
-                      "counter %.6g J over %.6g s = kernels %s, idle %s, unexplained %.4g J\n",
-                      totals.value("counter_j", 0.0), time, sum("kernels").c_str(),
-                      sum("idle").c_str(), totals.value("unexplained_j", 0.0));
+    const std::string parts = resolved("kernels") || !resolved("together")
+                                  ? "kernels " + sum("kernels") + ", idle " + sum("idle")
+                                  : "kernels and idle " + sum("together");
+    return text + kdvfs::io::format_text("counter %.6g J over %.6g s = %s, unexplained %.4g J\n",
+                                         totals.value("counter_j", 0.0), time, parts.c_str(),
+                                         totals.value("unexplained_j", 0.0));
 }
 
 }  // namespace cli

@@ -94,9 +94,13 @@ inline void print(std::ostream& out, const std::vector<Cells>& table) {
 inline void print_totals(std::ostream& out, const EnergyTotals& totals) {
     const auto joules = [](Joules energy) { return format_text("%.6g J", energy.count); };
     out << "counter " << joules(totals.counter) << " over "
-        << format_text("%.6g s", totals.counted_time.count()) << " = kernels "
-        << to_string(totals.kernels) << ", idle " << to_string(totals.idle) << " ("
-        << format_text("%.6g s", totals.idle_time.count()) << "), unexplained "
+        << format_text("%.6g s", totals.counted_time.count()) << " = ";
+    if (totals.kernels.resolved || !totals.together.resolved) {
+        out << "kernels " << to_string(totals.kernels) << ", idle " << to_string(totals.idle);
+    } else {
+        out << "kernels and idle " << to_string(totals.together);
+    }
+    out << " (" << format_text("%.6g s", totals.idle_time.count()) << "), unexplained "
         << joules(totals.unexplained) << '\n';
     // The microseconds between two kernels are no gap that a clock matters in.
     if (totals.rests.size() > 1 && totals.idle_time.count() > 1e-3 * totals.counted_time.count())

@@ -87,8 +87,7 @@ private:
         report.groups.clear();
         for (measure::EnergyLevel& level : report.levels) level.energy = {};
         report.fit.covariance.clear();
-        report.totals.kernels = {};
-        report.totals.idle = {};
+        report.totals.kernels = report.totals.idle = report.totals.together = {};
         report.totals.unexplained = report.totals.counter;
         report.totals.unexplained_half_width = {};
     }

@@ -244,6 +244,7 @@ public:
 
 private:
     static constexpr double fewest_degrees = 3;
+    static constexpr double negligible_idle = 1e-3;  // of the time
 
     /// How far the joules of metered iterations may be off those of as many others: by how they
     /// differ; 95 %. 0 where there are fewer than three, or all were metered.
@@ -537,15 +538,21 @@ inline EnergyTotals Attributing::totals() const {
     totals.idle_time = Seconds{std::accumulate(idle_seconds.begin(), idle_seconds.end(), 0.0)};
     if (!estimate_) return totals;
     std::vector<double> all = sums_->column_seconds;
-    const EnergyEstimate explained = energy(all, any_width);
-    const std::vector<double> kernels = sums_->kernel_seconds();
-    // What cannot be told apart is not unexplained.
+    const EnergyEstimate explained = totals.together = energy(all, any_width);
+    const EnergyEstimate kernels = energy(sums_->kernel_seconds(), any_width);
     const EnergyEstimate idle = energy(idle_seconds, any_width);
+    const double widest = settings_.widest_resolved * explained.joules.count;
     const bool apart = sums_->columns.kernels().empty() || totals.idle_time.count() == 0 ||
-                       (idle.resolved && energy(kernels).resolved);
-    totals.kernels = apart ? energy(kernels, any_width) : explained;
-    if (apart) totals.idle = idle;
-    totals.unexplained = totals.counter - totals.kernels.joules - totals.idle.joules;
+                       (idle.resolved && kernels.resolved && idle.half_width.count <= widest &&
+                        kernels.half_width.count <= widest);
+    if (apart) {
+        totals.kernels = kernels;
+        totals.idle = idle;
+    } else if (totals.idle_time < negligible_idle * totals.counted_time) {
+        totals.kernels = explained;
+    }
+    // What cannot be told apart is not unexplained.
+    totals.unexplained = totals.counter - explained.joules;
     if (!explained.resolved) {
         totals.unexplained_half_width = totals.counter;
         return totals;

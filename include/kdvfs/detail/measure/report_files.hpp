@@ -126,6 +126,7 @@ inline void write_fields(io::JsonFields& out, const ReferenceTotals& reference) 
 
 inline void write_fields(io::JsonFields& out, const EnergyTotals& totals) {
     out("counter_j", totals.counter)("kernels", totals.kernels)("idle", totals.idle);
+    out("together", totals.together);
     out("unexplained_j", totals.unexplained);
     out("unexplained_half_width_j", totals.unexplained_half_width);
     out("counted_time_s", totals.counted_time)("idle_time_s", totals.idle_time);

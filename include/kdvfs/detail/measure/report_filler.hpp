@@ -378,7 +378,10 @@ inline void ReportFiller::add_notes(Report& report) const {
         report.notes.emplace_back("too few counter samples to attribute any energy");
     } else if (!found_.totals.idle.resolved && found_.totals.idle_time > Seconds{0}) {
         report.notes.emplace_back(
-            "idle time always ran in the same mix with kernels: its energy is among theirs");
+            found_.totals.kernels.resolved
+                ? "idle time always ran in the same mix with kernels: its energy is among theirs"
+                : "idle time always ran in the same mix with kernels: only the energy of both "
+                  "together is known");
     }
     note(sums_.late,
          " intervals or samples came too late, or were no numbers, and were not attributed");
