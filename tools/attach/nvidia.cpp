@@ -175,7 +175,7 @@ public:
         for (const std::uint32_t id : cupti::instantiations) shared_.listen(id, true);
         listen(true);
         // From here to the end: records are not switched while the program runs. On an H200 with
-        // CUDA 13.0, 4 of 38 runs of a program in which they were ended by a fault of CUPTI's own
+        // CUDA 13.0, 4 of 37 runs of a program in which they were ended by a fault of CUPTI's own
         // thread.
         if (std::string why = record(settings.meter_every != 0U); !why.empty()) {
             shared_.leave();
