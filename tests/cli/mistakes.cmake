@@ -63,6 +63,7 @@ mistake(1 "nowhere" "folder" run --report nowhere/report.json -- true)
 # Whether a result can be written is known before the work: "touch ran" is not run.
 set(work -- touch ran)
 mistake(1 "nowhere" "folder" run --sweep nowhere/sweep.csv ${work})
+mistake(1 "--meter: \"0\"" "need records" run --meter 0 --repeat ${work})
 mistake(1 "nowhere" "folder" run --save --ledger nowhere/ledger.jsonl ${work})
 mistake(1 "words.txt" "." run --plan words.txt ${work})
 mistake(1 "records" "." run --plan records ${work})

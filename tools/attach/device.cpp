@@ -190,6 +190,7 @@ Device::Device(const Opened& opened, const Settings& settings, unsigned every)
     swept_.emplace(others_->number, std::pair{"other kernels", kdvfs::Variant{}});
     if (!settings.record.empty()) session_->keep_record();
     if (!settings.pipeline.empty()) pipeline_ = session_->pipeline_ranges(settings);
+    if (every_ == 0) meter_every(0);  // from the first launch on
 }
 
 Device::~Device() = default;

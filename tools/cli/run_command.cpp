@@ -325,6 +325,9 @@ void RunCommand::run() const {
 
 int RunCommand::run_program() const {
     if (sweep == "-") reject("--sweep", sweep, "give a file: it grows while the program runs");
+    if (meter_every == 0U && (!sweep.empty() || repeat || save || idle_clock > 0))
+        reject("--meter", "0",
+               "--sweep, --repeat, --save and --idle-clock need records: leave it out");
     std::error_code ignored;
     // The program would run without it, and say so at its end.
     if (!plan.empty() && !std::filesystem::exists(plan, ignored) &&
